@@ -1,0 +1,1 @@
+"""One exchange becomes one durable record."""

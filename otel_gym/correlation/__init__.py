@@ -1,0 +1,1 @@
+"""Which rollout a call belongs to, and the trace that follows from it."""
