@@ -1,0 +1,124 @@
+"""The real backends as fixtures: Jaeger, a Collector in front of it, and Prometheus.
+
+The programs are built from their Go modules before the first test that asks for one, outside of any test's time limit
+(`make backends` does it beforehand). Where one can't be had, its tests skip with the reason in one line; with
+``CI=true`` that is a failure.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+if str(REPOSITORY) not in sys.path:
+    sys.path.insert(0, str(REPOSITORY))
+
+from tools.backends.build import BackendUnavailable, program  # noqa: E402 (the path comes first)
+from tools.backends.processes import Collector, Jaeger, Prometheus  # noqa: E402
+
+PROGRAMS = {
+    "jaeger": ("jaeger",),
+    "jaeger_badger": ("jaeger",),
+    "collector": ("jaeger", "otelcol"),
+    "prometheus": ("jaeger", "otelcol", "prometheus"),
+    "promtool": ("promtool",),
+    "otelcol": ("otelcol",),
+}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the collected tests need, so that no single test has to wait for a compiler."""
+    if session.config.option.collectonly:
+        return
+    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    for needed in sorted({name for fixture in fixtures for name in PROGRAMS.get(fixture, ())}):
+        with capture.global_and_fixture_disabled():
+            try:
+                program(needed)
+            except BackendUnavailable:
+                continue  # the fixture gives the reason
+
+
+@pytest.fixture(scope="session")
+def backend_program() -> Callable[[str], Path]:
+    """The path of a built program by its name; skips, or fails in CI, where it can't be had."""
+
+    def find(name: str) -> Path:
+        try:
+            return program(name)
+        except BackendUnavailable as reason:
+            if os.environ.get("CI") == "true":
+                pytest.fail(str(reason), pytrace=False)
+            pytest.skip(str(reason))
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def jaeger(
+    backend_program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Jaeger]:
+    """A real Jaeger with its traces in memory, shared by the session: use trace ids of your own."""
+    backend_program("jaeger")
+    backend = Jaeger(tmp_path_factory.mktemp("jaeger"))
+    backend.start()
+    yield backend
+    backend.stop()
+
+
+@pytest.fixture
+def jaeger_badger(backend_program: Callable[[str], Path], tmp_path: Path) -> Iterator[Jaeger]:
+    """A real Jaeger of the test's own, whose traces are files and survive ``stop`` and ``start``."""
+    backend_program("jaeger")
+    backend = Jaeger(tmp_path / "jaeger", store="badger")
+    backend.start()
+    yield backend
+    backend.stop()
+
+
+@pytest.fixture
+def collector(
+    backend_program: Callable[[str], Path], jaeger: Jaeger, tmp_path: Path
+) -> Iterator[Collector]:
+    """A real Collector of the test's own, which sends to the session's ``jaeger``."""
+    backend_program("otelcol")
+    backend = Collector(tmp_path / "collector", jaeger)
+    backend.start()
+    yield backend
+    backend.stop()
+
+
+@pytest.fixture
+def prometheus(
+    backend_program: Callable[[str], Path], jaeger: Jaeger, collector: Collector, tmp_path: Path
+) -> Iterator[Prometheus]:
+    """A real Prometheus of the test's own, which scrapes ``collector`` and ``jaeger``."""
+    backend_program("prometheus")
+    backend = Prometheus(
+        tmp_path / "prometheus",
+        {
+            "spans": collector.spans_target,
+            "rollouts": collector.rollouts_target,
+            "collector": collector.metrics_target,
+            "jaeger": jaeger.metrics_target,
+        },
+    )
+    backend.start()
+    yield backend
+    backend.stop()
+
+
+@pytest.fixture(scope="session")
+def promtool(backend_program: Callable[[str], Path]) -> Path:
+    """Prometheus's own checker."""
+    return backend_program("promtool")
+
+
+@pytest.fixture(scope="session")
+def otelcol(backend_program: Callable[[str], Path]) -> Path:
+    """The Collector's program."""
+    return backend_program("otelcol")
