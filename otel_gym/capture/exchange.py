@@ -1,0 +1,310 @@
+"""One model call in flight: what passes through, what is held back, and when its record is closed.
+
+Bytes go out as they come in, at once and unchanged, except the last ones: the message that completes a JSON body, or a stream's terminal event, waits until the
+record is durable. So a client that has seen the end of an answer can rely on its record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from otel_gym.capture import current
+from otel_gym.capture.capturing import Capture, wall_and_monotonic_ns
+from otel_gym.capture.client import retry_count_of, session_of
+from otel_gym.capture.current import CurrentCall
+from otel_gym.capture.facts import Ending, ExchangeFacts
+from otel_gym.capture.location import PrefixedLocation
+from otel_gym.capture.resend import digest_of
+from otel_gym.capture.tape import BodyTape
+from otel_gym.capture.writer import Claim
+from otel_gym.counters import count
+from otel_gym.dialects import DialectName, Terminal, TerminalScanner, is_event_stream
+from otel_gym.dialects.encoding import IncrementalDecoder, incremental_decoder
+
+log: Final = logging.getLogger("otel_gym.capture")
+
+_UNSEEN_EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend")
+"""ASGI extensions that would send a body past us."""
+
+
+class Exchange:
+    """The state of one captured request; one object per request."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        dialect: DialectName,
+        rollout_id: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        prefix: str,
+    ) -> None:
+        self._capture = capture
+        self._dialect: DialectName = dialect
+        self._rollout_id = rollout_id
+        self._location = PrefixedLocation(prefix, scope)
+        self._scope = _seen_scope(scope)
+        self._receive = receive
+        self._send = send
+        self._call_id = capture.new_call_id()
+        self._headers = capture.headers.pick(scope["headers"])
+        self._trace = capture.trace_of(
+            rollout_id,
+            self._call_id,
+            self._headers.one("traceparent"),
+            self._headers.one("tracestate"),
+        )
+        self._current = CurrentCall(
+            rollout_id=rollout_id,
+            model_call_id=self._call_id,
+            dialect=dialect,
+            trace_id=self._trace["trace_id"],
+            span_id=self._trace["span_id"],
+            path=scope["path"],
+            tracestate=self._headers.one("tracestate") if self._trace["mode"] == "parent" else None,
+        )
+        limit = capture.settings.capture_max_body_bytes
+        self._request = BodyTape(limit)
+        self._response = BodyTape(limit)
+        self._chunks = 0
+        self._status: int | None = None
+        self._content_type = ""
+        self._encoding = ""
+        self._remaining: int | None = None
+        self._scanner: TerminalScanner | None = None
+        self._decoder: IncrementalDecoder | None = None
+        self._terminal: Terminal | None = None
+        self._first_chunk_ns: int | None = None
+        self._end_ns: int | None = None
+        self._whole = False
+        self._disconnected = False
+        self._held: deque[Message] = deque()
+        self._holding = False
+        self._submitted = False
+        self._closed = False
+        self._claim: Claim | None = None
+        self._started_wall_ns = 0
+        self._started_ns = 0
+        self._grace: asyncio.TimerHandle | None = None
+        self._grace_close: asyncio.Task[None] | None = None
+
+    async def run(self, app: ASGIApp) -> None:
+        """Serve the request; whatever `app` does, it does to the client too, and the record says so."""
+        self._claim = self._capture.writer.begin(self._rollout_id, self._call_id)
+        self._started_wall_ns, self._started_ns = wall_and_monotonic_ns()
+        token = current._call.set(self._current)
+        try:
+            await app(self._scope, self.receive, self.send)
+        except asyncio.CancelledError as error:
+            # The record is in the writer's hands at once; a second cancellation only ends the waiting.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._finish("cancelled", error)
+            raise
+        except Exception as error:
+            await self._finish("exception", error)
+            raise
+        else:
+            await self._finish("returned", None)
+        finally:
+            current._call.reset(token)
+
+    async def receive(self) -> Message:
+        """What the application reads of the request, recorded as it goes by."""
+        message = await self._receive()
+        if message["type"] == "http.request":
+            body = message.get("body", b"")
+            if body:
+                self._request.append(body)
+        elif message["type"] == "http.disconnect" and not self._submitted:
+            self._disconnected = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        """What the application sends: forwarded at once, or held where it completes the answer."""
+        kind = message["type"]
+        if kind == "http.response.body":
+            if self._closed:
+                if message.get("body"):
+                    count("calls.trailing_bytes")
+                await self._send(message)
+                return
+            self._on_body(message)
+            if not self._holding:
+                await self._send(message)
+                return
+            self._held.append(message)
+            if self._whole:
+                await self._close("returned", None)
+            elif self._grace is None and self._grace_close is None:
+                delay = self._capture.settings.capture_terminal_grace
+                self._grace = asyncio.get_running_loop().call_later(delay, self._grace_over)
+            return
+        if kind == "http.response.start":
+            message = self._on_start(message)
+        if self._holding and not self._closed:
+            self._held.append(message)
+        else:
+            await self._send(message)
+
+    def _on_start(self, message: Message) -> Message:
+        self._status = message["status"]
+        for name, value in message.get("headers", ()):
+            lowered = name.lower()
+            if lowered == b"content-type":
+                self._content_type = value.decode("latin-1")
+            elif lowered == b"content-encoding":
+                self._encoding = value.decode("latin-1").strip().lower()
+            elif lowered == b"content-length" and value.isdigit():
+                self._remaining = int(value)
+        if is_event_stream(self._content_type):
+            self._scanner = TerminalScanner(self._dialect)
+            if self._encoding not in ("", "identity"):
+                self._decoder = incremental_decoder(self._encoding)
+        return self._location(message)
+
+    def _on_body(self, message: Message) -> None:
+        """Note a part of the body, and whether this message or an earlier one must wait for the record."""
+        body: bytes = message.get("body", b"")
+        if body:
+            self._chunks += 1
+            self._response.append(body)
+            if self._first_chunk_ns is None and not _is_keep_alive(body):
+                self._first_chunk_ns = wall_and_monotonic_ns()[1]
+            if self._scanner is not None and self._terminal is None:
+                seen = self._decoder.feed(body) if self._decoder is not None else body
+                self._terminal = self._scanner.feed(seen)
+                if self._terminal is not None:
+                    self._end()
+            if self._remaining is not None:
+                self._remaining -= len(body)
+                if self._remaining <= 0:
+                    self._whole = True
+        if not message.get("more_body", False):
+            self._whole = True
+        if self._whole and self._end_ns is None:
+            self._end()
+
+    def _end(self) -> None:
+        self._holding = True
+        if self._end_ns is None:
+            self._end_ns = wall_and_monotonic_ns()[1]
+
+    def _grace_over(self) -> None:
+        """The stream has had its terminal event and still goes on: close the record without waiting longer."""
+        self._grace = None
+        self._grace_close = asyncio.ensure_future(self._close("returned", None))
+
+    async def _finish(self, ending: Ending, error: BaseException | None) -> None:
+        """The application is done. Close the record if nothing closed it before."""
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        if self._grace_close is not None:
+            await asyncio.shield(self._grace_close)
+            return
+        if ending == "returned" and self._disconnected and not self._whole:
+            ending = "disconnected"
+        await self._close(ending, error)
+
+    async def _close(self, ending: Ending, error: BaseException | None) -> None:
+        """Hand the record over, wait until it is durable (bounded), then let go of what was held."""
+        if self._submitted:
+            return
+        self._submitted = True
+        try:
+            facts = self._facts(ending, error)
+            await self._capture.writer.write(facts, self._claim)
+        except Exception:
+            # A fault of capture is never a fault of the call.
+            count("capture.failures")
+            log.exception(
+                "model call %s of rollout %s could not be recorded", self._call_id, self._rollout_id
+            )
+        while self._held:
+            await self._send(self._held.popleft())
+        self._closed = True
+
+    def _facts(self, ending: Ending, error: BaseException | None) -> ExchangeFacts:
+        if self._scanner is not None and self._terminal is None:
+            self._terminal = self._scanner.finish()
+        if self._terminal is not None and ending in ("disconnected", "cancelled", "exception"):
+            # The caller had the terminal event or will have it with what is held; how it hung up says nothing about the answer.
+            ending, error = "returned", None
+        end_ns = self._end_ns if self._end_ns is not None else wall_and_monotonic_ns()[1]
+        latency_ns = max(end_ns - self._started_ns, 0)
+        first_ns = self._first_chunk_ns
+        started_at = self._started_wall_ns / 1e9
+        return ExchangeFacts(
+            model_call_id=self._call_id,
+            rollout_id=self._rollout_id,
+            dialect=self._dialect,
+            started_at=started_at,
+            completed_at=(self._started_wall_ns + latency_ns) / 1e9,
+            latency_ms=round(latency_ns / 1e6, 2),
+            latency_ttft_ms=round((first_ns - self._started_ns) / 1e6, 2)
+            if first_ns is not None
+            else None,
+            status_code=self._status,
+            ending=ending,
+            request=self._request,
+            response=self._response,
+            request_encoding=(self._headers.one("content-encoding") or "").lower(),
+            response_encoding=self._encoding,
+            response_content_type=self._content_type,
+            terminal=self._terminal,
+            chunks=self._chunks,
+            exception=error,
+            model_ref=self._capture.model_ref,
+            client_session_id=session_of(self._headers),
+            trace=self._trace,
+            engine=self._capture.engine,
+            client=self._capture.headers.client(self._headers),
+            sampling=self._current.sampling,
+            resend=self._resend(ending, end_ns),
+            outcome=self._current.outcome,
+            notes=self._current.notes,
+            monotonic_started_ns=self._started_ns,
+            generation=self._claim.generation if self._claim else 0,
+        )
+
+    def _resend(self, ending: Ending, end_ns: int) -> dict[str, Any] | None:
+        """Whether this call repeats a failed one; and if it failed itself, remember it."""
+        header_count = retry_count_of(self._headers)
+        resends = self._capture.resends
+        failed = ending != "returned" or self._status is None or self._status >= 400
+        failed = failed or (self._scanner is not None and self._terminal != "complete")
+        digest = digest_of(self._request.chunks()) if failed or resends.watching else None
+        resend = resends.resend(
+            self._rollout_id, self._dialect, digest, self._started_ns, header_count
+        )
+        if failed and digest is not None:
+            resends.failed(
+                self._rollout_id,
+                self._dialect,
+                digest,
+                self._call_id,
+                end_ns,
+                resend["count"] if resend else 0,
+            )
+        return resend
+
+
+def _is_keep_alive(body: bytes) -> bool:
+    """Whether a chunk is nothing but comments and blank lines of an event stream."""
+    return body[:1] == b":" and all(line[:1] in (b":", b"") for line in body.splitlines())
+
+
+def _seen_scope(scope: Scope) -> Scope:
+    """The scope without the extensions that would send a body past us."""
+    extensions = scope.get("extensions")
+    if not extensions or not any(name in extensions for name in _UNSEEN_EXTENSIONS):
+        return scope
+    kept = {name: value for name, value in extensions.items() if name not in _UNSEEN_EXTENSIONS}
+    return {**scope, "extensions": kept}

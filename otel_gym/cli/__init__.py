@@ -1,0 +1,1 @@
+"""The command `otel-gym`: one file a command, found by its file name."""

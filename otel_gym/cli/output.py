@@ -1,0 +1,49 @@
+"""What commands print: JSON on stdout for machines, tables for people, and nothing else there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+
+from otel_gym.errors import UsageProblem
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that neither wraps nor colours what is piped."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(value: Any) -> None:
+    """`value` as one line of JSON on stdout."""
+    click.echo(
+        orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode("utf-8", "replace")
+    )
+
+
+def existing_directory(path: str | Path) -> Path:
+    """`path` as an absolute directory. Raises `UsageProblem` where it is none or cannot be read."""
+    directory = Path(path).absolute()
+    if not directory.exists():
+        raise UsageProblem(f"{path}: no such directory; name a capture directory")
+    if not directory.is_dir():
+        raise UsageProblem(
+            f"{path}: is not a directory; name the directory that holds the .capture.jsonl files"
+        )
+    try:
+        next(directory.iterdir(), None)
+    except OSError as error:
+        raise UsageProblem(f"{path}: cannot be read: {error.strerror}") from None
+    return directory
+
+
+def printable(text: str, limit: int = 0) -> str:
+    """Model output made safe for a terminal: control, bidi and other format characters become visible escapes."""
+    shown = "".join(
+        c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text
+    )
+    return shown if not limit or len(shown) <= limit else shown[: limit - 1] + "…"

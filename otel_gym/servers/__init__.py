@@ -1,0 +1,1 @@
+"""What listens: model servers in front of an engine, and agents."""

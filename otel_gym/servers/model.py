@@ -1,0 +1,200 @@
+"""A model server's application: capture in front of an engine, or in front of anybody's Starlette or FastAPI app."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from otel_gym.capture.capturing import Capture
+from otel_gym.capture.middleware import CaptureMiddleware
+from otel_gym.capture.store import CaptureStore
+from otel_gym.capture.writer import RecordWriter
+from otel_gym.correlation.run import Run, open_run
+from otel_gym.counters import count
+from otel_gym.errors import SettingsError, StoreError
+from otel_gym.servers.lifespan import LifespanClose
+from otel_gym.servers.upgrades import UpgradeGuard
+from otel_gym.settings import ModelServerSettings, Settings, settings_from
+
+log: Final = logging.getLogger("otel_gym.servers")
+
+
+class Observability:
+    """What one model server process holds for capture and export; closed when it shuts down.
+
+    `capture` is null where observability is off, or where the capture directory cannot be made: the server then serves, says so once and counts it.
+    """
+
+    def __init__(self, settings: Settings, server: ModelServerSettings) -> None:
+        self.settings = settings
+        self.server = server
+        self.run: Run | None = None
+        self.store: CaptureStore | None = None
+        self.writer: RecordWriter | None = None
+        self.capture: Capture | None = None
+        self.pipeline: Any = None
+        self._metrics: Any = None
+        self._closed = False
+        if settings.observability_enabled and settings.model_call_capture_dir is not None:
+            self._open(settings.model_call_capture_dir)
+
+    def _open(self, directory: Path) -> None:
+        bridge = self.settings.otel_gym
+        try:
+            self.store = CaptureStore(directory)
+            self.run = open_run(directory, run_id=bridge.run_id)
+        except (StoreError, OSError) as error:
+            count("capture.failures")
+            log.warning("nothing will be captured: %s", error)
+            return
+        self.writer = RecordWriter(
+            self.store,
+            durability_timeout_s=bridge.capture_durability_timeout,
+            queue_max_bytes=bridge.capture_queue_max_bytes,
+            file_mode=bridge.capture_file_mode,
+            directory_mode=bridge.capture_directory_mode,
+            redact=bridge.capture_redact,
+        )
+        self.capture = Capture(
+            self.writer,
+            self.run,
+            bridge,
+            model_server_name=self.server.name,
+            engine=engine_of(self.settings, self.server),
+        )
+        if self.settings.otlp_endpoint is not None and bridge.export == "live":
+            self._open_export(self.writer, self.run, directory)
+        atexit.register(self.close)
+
+    def _open_export(self, writer: RecordWriter, run: Run, directory: Path) -> None:
+        # Imported here: without an endpoint no OpenTelemetry SDK or exporter is loaded.
+        from otel_gym.tracing.metrics import install_metrics
+        from otel_gym.tracing.pipeline import live_pipeline
+
+        self.pipeline = live_pipeline(self.settings, directory, run)
+        if self.pipeline is not None:
+            writer.add_listener(self.pipeline.offer)
+            self.pipeline.start()
+        self._metrics = install_metrics(
+            self.settings, run=run, writer=writer, pipeline=self.pipeline
+        )
+
+    def close(self) -> None:
+        """Drain the records, then the spans, each within `shutdown_timeout`. Safe to call again."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        timeout_s = self.settings.otel_gym.shutdown_timeout
+        if self.writer is not None:
+            self.writer.close(timeout_s)
+        if self.pipeline is not None:
+            self.pipeline.close(timeout_s)
+        if self._metrics is not None:
+            self._metrics.close(timeout_s)
+
+    async def aclose(self) -> None:
+        """`close`, off the event loop."""
+        await asyncio.to_thread(self.close)
+
+
+def build_model_server(settings: Settings, server: ModelServerSettings) -> ASGIApp:
+    """The whole application of `otel-gym serve`: everything is forwarded to the engine, model calls of rollouts are captured.
+
+    Raises `SettingsError` where no engine is configured.
+    """
+    from otel_gym.servers.engine import EngineForwarder
+
+    if server.engine_url is None:
+        raise SettingsError(
+            f"{settings.source}: {server.name}: no engine; give --engine URL or the key base_url"
+        )
+    observability = Observability(settings, server)
+    engine = EngineForwarder(server, request_stream_usage=settings.otel_gym.request_stream_usage)
+
+    async def close() -> None:
+        await engine.aclose()
+        await observability.aclose()
+
+    app: ASGIApp = engine
+    if observability.capture is not None:
+        app = _with_trace_context(app)
+    app = CaptureMiddleware(app, capture=observability.capture)
+    return LifespanClose(UpgradeGuard(app), close)
+
+
+def install_model_call_capture(
+    app: Starlette,
+    settings: Settings | Mapping[str, Any] | None = None,
+    *,
+    model_server_name: str | None = None,
+    global_config_dict: Mapping[str, Any] | None = None,
+    **_gym_only: Any,
+) -> Observability:
+    """Put capture on anybody's Starlette or FastAPI application, before it starts to serve.
+
+    `settings` may be `Settings` or a mapping of the configuration file's shape; `global_config_dict` is Gym's name for the latter, and Gym's further
+    keyword arguments are accepted and have no meaning here. With observability off the middleware only takes rollout prefixes off. Returns what
+    was installed; it is closed when the application shuts down. Raises `SettingsError`.
+    """
+    if not isinstance(settings, Settings):
+        settings = settings_from(
+            global_config_dict if global_config_dict is not None else settings or {}
+        )
+    server = settings.model_servers.get(model_server_name or "") or ModelServerSettings(
+        name=model_server_name or "model"
+    )
+    observability = Observability(settings, server)
+    if observability.capture is not None:
+        app.add_middleware(_TraceContext)
+    app.add_middleware(CaptureMiddleware, capture=observability.capture)
+    app.add_middleware(LifespanClose, close=observability.aclose)
+    return observability
+
+
+def engine_of(settings: Settings, server: ModelServerSettings) -> dict[str, Any] | None:
+    """The `engine` part of a record: provider, address and port of the engine behind this server, as far as configured."""
+    engine: dict[str, Any] = {
+        "provider": server.provider or settings.otel_gym.provider,
+        "address": None,
+        "port": None,
+    }
+    if server.type:
+        engine["server_type"] = server.type
+    if server.engine_url is not None:
+        parts = urlsplit(server.engine_url)
+        engine["address"] = parts.hostname
+        engine["port"] = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    return engine if any(value is not None for value in engine.values()) else None
+
+
+def _with_trace_context(app: ASGIApp) -> ASGIApp:
+    return _TraceContext(app)
+
+
+class _TraceContext:
+    """Makes the call's span the current OpenTelemetry context of the application below, so that what it records nests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        from otel_gym.tracing.context import call_context
+
+        self.app = app
+        self._call_context = call_context
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from otel_gym.capture.current import current_call
+
+        call = current_call() if scope["type"] == "http" else None
+        if call is None:
+            await self.app(scope, receive, send)
+            return
+        with self._call_context(call):
+            await self.app(scope, receive, send)
