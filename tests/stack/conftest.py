@@ -77,7 +77,7 @@ def jaeger_badger(backend_program: Callable[[str], Path], tmp_path: Path) -> Ite
     backend = Jaeger(tmp_path / "jaeger", store="badger")
     backend.start()
     yield backend
-    backend.stop()
+    backend.kill()
 
 
 @pytest.fixture
