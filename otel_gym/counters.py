@@ -16,6 +16,7 @@ COUNTERS: Final[dict[str, str]] = {
     "records.late": "Records that became durable only after their response was released.",
     "records.stale": "Records of a cleared attempt, kept apart in a stale file.",
     "records.torn": "Torn last lines that were repaired before an append.",
+    "records.lost": "Records given up: the storage failed and the memory for waiting records was full, or the process ended.",
     "records.oversized": "Records whose body was kept as head, tail, size and digest.",
     "records.redacted": "Records with at least one field redacted before it was written.",
     "ids.invalid": "Calls served but not captured, because their rollout id breaks the grammar.",
@@ -25,11 +26,15 @@ COUNTERS: Final[dict[str, str]] = {
     "calls.trailing_bytes": "Response messages sent after the record of their call was closed.",
     "capture.failures": "Errors inside capture that were kept from the model call.",
     "locks.unsupported": "Appends made without a lock, because the file system refuses locks.",
+    "store.failures": "File operations that the capture directory refused; the records concerned are tried again.",
     "claims.failed": "Calls that could not be claimed before they ran.",
     # dialects
     "stream.unmerged": "Stream parts that could not be merged and were kept as they came.",
     # engine
     "engine.unreachable": "Calls answered with 502 because the engine could not be reached.",
+    "engine.lost": "Answers broken off because the engine was lost in the middle of them.",
+    "engine.cancelled": "Engine calls cancelled because their client went away.",
+    "sampling.refused": "Calls refused because a sampling pin could not be applied to their body.",
     "sampling.overrides": "Sampling parameters whose requested value was replaced.",
     # export
     "export.spans": "Spans that a backend accepted.",

@@ -1,0 +1,122 @@
+"""The connections to one engine: raw bytes both ways, nothing added, nothing decoded, nothing remembered between callers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from otel_gym.errors import SettingsError
+from otel_gym.servers.headers import Headers
+from otel_gym.servers.refusal import ENGINE_UNREACHABLE, Refusal
+
+CONNECT_TIMEOUT_S: Final = 10.0
+IDLE_S: Final = 2.0
+"""How long an idle connection is kept. uvicorn, llama.cpp and Node close theirs after 5 s; a request must not meet that moment."""
+IDLE_TLS_S: Final = 30.0
+"""The same for https, where a new connection is dear and hosted APIs keep theirs for a minute or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One request as the engine gets it."""
+
+    method: str
+    target: bytes
+    """Path and query as they go on the request line, escapes untouched."""
+    headers: Headers
+    body: bytes | AsyncIterable[bytes] | None
+    """Whole body, or its parts as they come, or null where there is none."""
+
+
+class Upstream:
+    """A pool of connections to the engine at `engine_url` (without /v1). Raises `SettingsError` for a URL that is none."""
+
+    def __init__(self, engine_url: str) -> None:
+        try:
+            self._url = httpx.URL(engine_url)
+        except httpx.InvalidURL as error:
+            raise SettingsError(f"engine {engine_url!r}: {error}") from None
+        if self._url.scheme not in ("http", "https") or not self._url.host:
+            raise SettingsError(
+                f"engine {engine_url!r}: must be a URL such as http://127.0.0.1:8000"
+            )
+        self.engine_url = engine_url
+        self._base = self._url.raw_path.rstrip(b"/")
+        # The transport, not a client: a client would add headers, follow redirects and keep cookies across rollouts.
+        self._transport = httpx.AsyncHTTPTransport(
+            limits=httpx.Limits(
+                max_connections=None,
+                max_keepalive_connections=None,
+                keepalive_expiry=IDLE_TLS_S if self._url.scheme == "https" else IDLE_S,
+            ),
+            proxy=_proxy_for(self._url),
+        )
+
+    async def open(self, request: EngineRequest) -> httpx.Response:
+        """Send `request`; returns when the answer's headers are there, its body unread in `response.stream`.
+
+        There is no limit on how long the engine may think. Raises `Refusal` where it cannot be reached or breaks off before an answer.
+        The caller closes the response.
+        """
+        headers = [(b"host", self._url.netloc), *request.headers]
+        if isinstance(request.body, bytes):
+            headers.append((b"content-length", str(len(request.body)).encode()))
+        elif request.body is not None and not any(k == b"content-length" for k, _ in headers):
+            headers.append((b"transfer-encoding", b"chunked"))
+        outgoing = httpx.Request(
+            request.method,
+            self._url,
+            headers=headers,
+            stream=_Parts(request.body),
+            extensions={
+                "target": self._base + request.target,
+                "timeout": {
+                    "connect": CONNECT_TIMEOUT_S,
+                    "read": None,
+                    "write": None,
+                    "pool": None,
+                },
+            },
+        )
+        try:
+            return await self._transport.handle_async_request(outgoing)
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            raise Refusal(
+                ENGINE_UNREACHABLE, f"the engine at {self.display_url} gave no answer: {reason}"
+            ) from error
+
+    @property
+    def display_url(self) -> str:
+        """The engine's URL without user name and password."""
+        return str(self._url.copy_with(userinfo=b"")).rstrip("/")
+
+    async def aclose(self) -> None:
+        """Close all connections; calls in flight are broken off."""
+        await self._transport.aclose()
+
+
+class _Parts(httpx.AsyncByteStream):
+    """A request body as the transport wants it."""
+
+    def __init__(self, body: bytes | AsyncIterable[bytes] | None) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if isinstance(self._body, bytes):
+            yield self._body
+        elif self._body is not None:
+            async for part in self._body:
+                yield part
+
+
+def _proxy_for(url: httpx.URL) -> str | None:
+    """The environment's proxy for the engine; loopback is never proxied."""
+    if url.host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(url.host):
+        return None
+    proxies = getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
