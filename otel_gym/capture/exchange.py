@@ -25,7 +25,7 @@ from otel_gym.capture.tape import BodyTape
 from otel_gym.capture.writer import Claim
 from otel_gym.counters import count
 from otel_gym.dialects import DialectName, Terminal, TerminalScanner, is_event_stream
-from otel_gym.dialects.encoding import IncrementalDecoder, incremental_decoder
+from otel_gym.dialects.incremental import IncrementalDecoder, incremental_decoder
 
 log: Final = logging.getLogger("otel_gym.capture")
 

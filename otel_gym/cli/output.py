@@ -39,11 +39,3 @@ def existing_directory(path: str | Path) -> Path:
     except OSError as error:
         raise UsageProblem(f"{path}: cannot be read: {error.strerror}") from None
     return directory
-
-
-def printable(text: str, limit: int = 0) -> str:
-    """Model output made safe for a terminal: control, bidi and other format characters become visible escapes."""
-    shown = "".join(
-        c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text
-    )
-    return shown if not limit or len(shown) <= limit else shown[: limit - 1] + "…"

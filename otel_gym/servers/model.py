@@ -20,7 +20,9 @@ from otel_gym.capture.writer import RecordWriter
 from otel_gym.correlation.run import Run, open_run
 from otel_gym.counters import count
 from otel_gym.errors import SettingsError, StoreError
+from otel_gym.servers.engine import EngineForwarder
 from otel_gym.servers.lifespan import LifespanClose
+from otel_gym.servers.trace_context import TraceContext
 from otel_gym.servers.upgrades import UpgradeGuard
 from otel_gym.settings import ModelServerSettings, Settings, settings_from
 
@@ -111,14 +113,19 @@ def build_model_server(settings: Settings, server: ModelServerSettings) -> ASGIA
 
     Raises `SettingsError` where no engine is configured.
     """
-    from otel_gym.servers.engine import EngineForwarder
+    return build_served_model(settings, server)[0]
 
+
+def build_served_model(
+    settings: Settings, server: ModelServerSettings
+) -> tuple[ASGIApp, Observability]:
+    """As `build_model_server`, with what was opened for capture and export."""
     if server.engine_url is None:
         raise SettingsError(
             f"{settings.source}: {server.name}: no engine; give --engine URL or the key base_url"
         )
-    observability = Observability(settings, server)
     engine = EngineForwarder(server, request_stream_usage=settings.otel_gym.request_stream_usage)
+    observability = Observability(settings, server)
 
     async def close() -> None:
         await engine.aclose()
@@ -126,9 +133,9 @@ def build_model_server(settings: Settings, server: ModelServerSettings) -> ASGIA
 
     app: ASGIApp = engine
     if observability.capture is not None:
-        app = _with_trace_context(app)
+        app = TraceContext(app)
     app = CaptureMiddleware(app, capture=observability.capture)
-    return LifespanClose(UpgradeGuard(app), close)
+    return LifespanClose(UpgradeGuard(app), close), observability
 
 
 def install_model_call_capture(
@@ -154,7 +161,7 @@ def install_model_call_capture(
     )
     observability = Observability(settings, server)
     if observability.capture is not None:
-        app.add_middleware(_TraceContext)
+        app.add_middleware(TraceContext)
     app.add_middleware(CaptureMiddleware, capture=observability.capture)
     app.add_middleware(LifespanClose, close=observability.aclose)
     return observability
@@ -174,27 +181,3 @@ def engine_of(settings: Settings, server: ModelServerSettings) -> dict[str, Any]
         engine["address"] = parts.hostname
         engine["port"] = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     return engine if any(value is not None for value in engine.values()) else None
-
-
-def _with_trace_context(app: ASGIApp) -> ASGIApp:
-    return _TraceContext(app)
-
-
-class _TraceContext:
-    """Makes the call's span the current OpenTelemetry context of the application below, so that what it records nests."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        from otel_gym.tracing.context import call_context
-
-        self.app = app
-        self._call_context = call_context
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        from otel_gym.capture.current import current_call
-
-        call = current_call() if scope["type"] == "http" else None
-        if call is None:
-            await self.app(scope, receive, send)
-            return
-        with self._call_context(call):
-            await self.app(scope, receive, send)

@@ -1,0 +1,1 @@
+"""The main job with the embedded default: a real small model, real SDK clients, real files and traces."""

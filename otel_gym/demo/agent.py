@@ -1,0 +1,131 @@
+"""A small scripted agent: asks a few questions in turn, with the official SDKs, through one rollout's base URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from otel_gym.correlation.prefix import apply_rollout_prefix
+from otel_gym.demo.engine import MODEL
+
+AgentDialect = Literal["responses", "chat", "messages"]
+DIALECTS: Final[tuple[AgentDialect, ...]] = ("responses", "chat", "messages")
+MAX_TOKENS: Final = 24
+"""Longest answer, in tokens; the demo is about the calls, not about what a very small model says."""
+
+SYSTEM: Final = "You are a helpful assistant who answers in one short sentence."
+QUESTIONS: Final = (
+    "Name a river in Europe.",
+    "Which countries does it flow through?",
+    "Name a city on it.",
+    "What is that city known for?",
+    "Name another river, please.",
+    "Which of the two is longer?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAgent:
+    """Plays one rollout of `turns` calls; the dialect and what is streamed follow from the rollout's number."""
+
+    model_server_url: str
+    number: int
+    rollout_id: str
+    turns: int
+
+    async def run(self, on_call: Callable[[], None]) -> None:
+        """Play the rollout; `on_call` is told of every finished call. Raises what the SDKs raise."""
+        dialect = DIALECTS[self.number % len(DIALECTS)]
+        root = apply_rollout_prefix(self.model_server_url, self.rollout_id)
+        ask: Ask = {"responses": _Responses, "chat": _Chat, "messages": _Messages}[dialect](root)
+        history: list[dict[str, Any]] = []
+        try:
+            for turn in range(self.turns):
+                history.append(
+                    {"role": "user", "content": QUESTIONS[(self.number + turn) % len(QUESTIONS)]}
+                )
+                answer = await ask(history, stream=(self.number + turn) % 2 == 0)
+                history.append({"role": "assistant", "content": answer or "."})
+                on_call()
+        finally:
+            await ask.aclose()
+
+
+class Ask:
+    """One dialect's client: asks with a history and returns the answer's text."""
+
+    async def __call__(self, history: list[dict[str, Any]], *, stream: bool) -> str:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+class _OpenAI(Ask):
+    def __init__(self, root: str) -> None:
+        from openai import AsyncOpenAI
+
+        self.client = AsyncOpenAI(
+            base_url=f"{root}/v1", api_key="unused", max_retries=2, timeout=600
+        )
+
+    async def aclose(self) -> None:
+        await self.client.close()
+
+
+class _Responses(_OpenAI):
+    async def __call__(self, history: list[dict[str, Any]], *, stream: bool) -> str:
+        request: Any = {
+            "model": MODEL,
+            "instructions": SYSTEM,
+            "input": history,
+            "max_output_tokens": MAX_TOKENS,
+        }
+        if not stream:
+            return str((await self.client.responses.create(**request)).output_text)
+        async with self.client.responses.stream(**request) as events:
+            async for _event in events:
+                pass
+            return str((await events.get_final_response()).output_text)
+
+
+class _Chat(_OpenAI):
+    async def __call__(self, history: list[dict[str, Any]], *, stream: bool) -> str:
+        messages = [{"role": "system", "content": SYSTEM}, *history]
+        request: Any = {"model": MODEL, "messages": messages, "max_completion_tokens": MAX_TOKENS}
+        if not stream:
+            return (await self.client.chat.completions.create(**request)).choices[
+                0
+            ].message.content or ""
+        parts = []
+        stream_options = {"include_usage": True}
+        async for chunk in await self.client.chat.completions.create(
+            **request, stream=True, stream_options=stream_options
+        ):
+            parts += [choice.delta.content or "" for choice in chunk.choices]
+        return "".join(parts)
+
+
+class _Messages(Ask):
+    def __init__(self, root: str) -> None:
+        from anthropic import AsyncAnthropic
+
+        self.client = AsyncAnthropic(base_url=root, api_key="unused", max_retries=2, timeout=600)
+
+    async def __call__(self, history: list[dict[str, Any]], *, stream: bool) -> str:
+        request: Any = {
+            "model": MODEL,
+            "system": SYSTEM,
+            "messages": history,
+            "max_tokens": MAX_TOKENS,
+        }
+        if not stream:
+            message = await self.client.messages.create(**request)
+        else:
+            async with self.client.messages.stream(**request) as events:
+                message = await events.get_final_message()
+        return "".join(block.text for block in message.content if block.type == "text")
+
+    async def aclose(self) -> None:
+        await self.client.close()
