@@ -276,7 +276,6 @@ class Collector(Backend):
             "COLLECTOR_SPAN_METRICS": self.spans_target,
             "COLLECTOR_ROLLOUT_METRICS": self.rollouts_target,
             "COLLECTOR_QUEUE": str(self.folder / "queue"),
-            "COLLECTOR_FLUSH": "1s",
             "JAEGER_OTLP": self._jaeger.otlp_grpc.removeprefix("http://"),
         }
 
@@ -319,7 +318,7 @@ class Prometheus(Backend):
             f"--config.file={self._configuration / 'prometheus.yml'}",
             f"--storage.tsdb.path={self.folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self._port}",
-            "--enable-feature=exemplar-storage",
+            "--enable-feature=exemplar-storage,created-timestamp-zero-ingestion",
         ]
 
     @property
