@@ -1,0 +1,75 @@
+"""Chat Completions streams: https://platform.openai.com/docs/api-reference/chat-streaming"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_gym.dialects.choices import Choice, ChoicesAccumulator
+from otel_gym.dialects.merge import Pieces, add_delta, settle
+from otel_gym.dialects.names import DialectName
+from otel_gym.dialects.toolcalls import ToolCalls, add_named
+
+
+class ChatAccumulator(ChoicesAccumulator):
+    """Every choice by index, with all fields of its deltas: text, reasoning, refusal, tool calls, the
+    legacy function call, audio, annotations, and whatever else comes.
+    """
+
+    dialect: DialectName = "chat"
+    object_names = ("chat.completion.chunk", "chat.completion")
+
+    def add_to_choice(self, slot: Choice, key: str, value: Any) -> bool:
+        """The delta, and the whole message that some servers send beside or instead of it."""
+        if key == "delta":
+            if value.__class__ is dict:
+                self._delta(slot, value)
+            elif value is not None:
+                self.conflict("choices.delta", value)
+            return True
+        if key == "message" and value.__class__ is dict:
+            slot.fields["message"] = value
+            return True
+        return False
+
+    def _delta(self, slot: Choice, delta: dict[str, Any]) -> None:
+        message = slot.message
+        for key, value in delta.items():
+            have = message.get(key)
+            if have.__class__ is Pieces and value.__class__ is str:
+                have.append(value)
+            elif key == "tool_calls":
+                if value.__class__ is list:
+                    if slot.tools is None:
+                        slot.tools = ToolCalls(self.conflict)
+                        message["tool_calls"] = None
+                    slot.tools.add(value)
+                elif value is None:
+                    message.setdefault(key, None)
+                else:
+                    self.conflict("tool_calls", value)
+            elif key == "function_call" and value.__class__ is dict:
+                if have.__class__ is not dict:
+                    have = message[key] = {}
+                add_named(have, value, self.conflict)
+            else:
+                add_delta(message, key, value, self.conflict)
+
+    def settle_choice(self, slot: Choice) -> dict[str, Any]:
+        """The message from the deltas, completed by a whole message where one was sent."""
+        message = slot.message
+        if slot.tools is not None:
+            message["tool_calls"] = slot.tools.calls()
+        settle(message)
+        whole = slot.fields.pop("message", None)
+        if whole is not None:
+            self._reconcile(message, whole)
+        slot.fields.setdefault("finish_reason", None)
+        return {"message": message, **slot.fields}
+
+    def _reconcile(self, message: dict[str, Any], whole: dict[str, Any]) -> None:
+        for key, value in whole.items():
+            have = message.get(key)
+            if have is None or have == "" or have == []:
+                message[key] = value
+            elif have != value and value is not None:
+                self.conflict(f"choices.message.{key}", value)

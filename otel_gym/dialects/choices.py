@@ -1,0 +1,182 @@
+"""What Chat Completions and Completions streams share: chunks with choices, merged by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_gym.dialects.merge import settle
+from otel_gym.dialects.reading import EventAccumulator
+
+_FIRST_STAYS = frozenset({"id", "object", "model", "created"})
+_PADDING = frozenset({"obfuscation"})
+"""Random characters that hide the length of a chunk; they carry nothing and are left out."""
+
+
+class Choice:
+    """One choice while it grows: its own fields, and its message (empty for Completions)."""
+
+    __slots__ = ("fields", "message", "tools")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.message: dict[str, Any] = {}
+        self.tools: Any = None
+
+
+class ChoicesAccumulator(EventAccumulator):
+    """Merges chunks; `add_to_choice` is the dialect's own part."""
+
+    object_names: tuple[str, str]
+    """The `object` of a chunk and of the whole response."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._top: dict[str, Any] = {}
+        self._choices: dict[int, Choice] = {}
+        self._chunks = False
+
+    def merge(self, event: str, payload: dict[str, Any]) -> None:
+        """Merge one chunk."""
+        top = self._top
+        if event == "error" and payload.get("error") is None and "choices" not in payload:
+            self._error(payload)
+            return
+        self._chunks = True
+        for key, value in payload.items():
+            if key == "choices":
+                if value.__class__ is list:
+                    for position, choice in enumerate(value):
+                        if choice.__class__ is dict:
+                            self._choice(position, choice)
+                        elif choice is not None:
+                            self.conflict("choices", choice)
+                elif value is not None:
+                    self.conflict("choices", value)
+            elif key not in top:
+                if key == "error" and value is not None:
+                    self._error(value)
+                elif key not in _PADDING:
+                    top[key] = value
+            elif value is not None and top[key] != value:
+                self._changed(key, value)
+        if payload.get("object") == "error" and self.error is None:
+            self._error({k: v for k, v in payload.items() if k != "object"})
+
+    def _error(self, error: object) -> None:
+        if self.error is None:
+            self.error = error
+        elif self.error != error:
+            self.conflict("error", error)
+
+    def _changed(self, key: str, value: Any) -> None:
+        """A top-level field that differs from the one of an earlier chunk."""
+        have = self._top[key]
+        if key == "error":
+            self._error(value)
+        elif key in _PADDING:
+            return
+        elif have is None or have == "":
+            self._top[key] = value
+        elif have.__class__ is dict and value.__class__ is dict:
+            _update(have, value)
+        elif key in _FIRST_STAYS:
+            if value != "" and key == "id":
+                self.conflict(key, value)
+        elif have.__class__ is list and value.__class__ is list:
+            if value[: len(have)] != have:
+                if have[: len(value)] == value:
+                    return
+                self.conflict(key, have)
+            self._top[key] = value
+        else:
+            self._top[key] = value
+
+    def _choice(self, position: int, choice: dict[str, Any]) -> None:
+        index = choice.get("index")
+        if index.__class__ is not int:
+            index = position
+        slot = self._choices.get(index)
+        if slot is None:
+            slot = self._choices[index] = Choice()
+        fields = slot.fields
+        for key, value in choice.items():
+            if key == "index":
+                continue
+            if self.add_to_choice(slot, key, value):
+                continue
+            if value is None:
+                if key not in fields:
+                    fields[key] = None
+                continue
+            have = fields.get(key)
+            if have is None or have == "":
+                fields[key] = value
+            elif key == "logprobs" or key == "token_ids" or key == "routed_experts":
+                self._extend(fields, key, value)
+            elif value == have or value == "":
+                continue
+            elif have.__class__ is dict and value.__class__ is dict:
+                _update(have, value)
+            elif have.__class__ is list and value.__class__ is list:
+                self._extend(fields, key, value)
+            else:
+                if key == "finish_reason" or value.__class__ not in (int, float, bool):
+                    self.conflict(f"choices[{index}].{key}", have)
+                fields[key] = value
+
+    def _extend(self, fields: dict[str, Any], key: str, value: Any) -> None:
+        """Append to a list, or to the lists inside an object, that every chunk continues."""
+        have = fields[key]
+        if have.__class__ is list and value.__class__ is list:
+            have.extend(value)
+        elif have.__class__ is dict and value.__class__ is dict:
+            for name, item in value.items():
+                if item is None:
+                    have.setdefault(name, None)
+                elif have.get(name) is None:
+                    have[name] = item
+                else:
+                    self._extend(have, name, item)
+        elif have != value:
+            self.conflict(key, value)
+
+    def add_to_choice(self, slot: Choice, key: str, value: Any) -> bool:
+        """Add a field of a chunk's choice by the dialect's own rule; false where it has none."""
+        raise NotImplementedError
+
+    def settle_choice(self, slot: Choice) -> dict[str, Any]:
+        """The finished fields of a choice, without its index."""
+        raise NotImplementedError
+
+    def result(self) -> dict[str, Any] | None:
+        """The response as the non-streaming call would give it."""
+        if not self._chunks and self.error is None:
+            return None
+        response = self._top
+        chunk, whole = self.object_names
+        if response.get("object") == chunk:
+            response["object"] = whole
+        usage = response.pop("usage", None) if "usage" in response else _ABSENT
+        if self._chunks and (self._choices or self.error is None):
+            response["choices"] = [
+                {"index": index, **self.settle_choice(slot)}
+                for index, slot in sorted(self._choices.items())
+            ]
+        if usage is not _ABSENT:
+            response["usage"] = usage
+        if self.error is not None:
+            response["error"] = self.error
+        return settle(response)  # type: ignore[no-any-return]
+
+
+_ABSENT: Any = object()
+
+
+def _update(have: dict[str, Any], value: dict[str, Any]) -> None:
+    """Later values win; null changes nothing."""
+    for key, item in value.items():
+        mine = have.get(key)
+        if mine.__class__ is dict and item.__class__ is dict:
+            _update(mine, item)
+        elif item is not None or key not in have:
+            have[key] = item

@@ -1,0 +1,28 @@
+"""Completions streams (`/v1/completions`): https://platform.openai.com/docs/api-reference/completions"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_gym.dialects.choices import Choice, ChoicesAccumulator
+from otel_gym.dialects.merge import add_delta
+from otel_gym.dialects.names import DialectName
+
+
+class CompletionsAccumulator(ChoicesAccumulator):
+    """Every choice by index: text, log probabilities, token ids, prompt token ids, finish reason."""
+
+    dialect: DialectName = "completions"
+    object_names = ("text_completion.chunk", "text_completion")
+
+    def add_to_choice(self, slot: Choice, key: str, value: Any) -> bool:
+        """Text is appended; the rest follows the common rule."""
+        if key in ("text", "reasoning", "reasoning_content"):
+            add_delta(slot.fields, key, value, self.conflict)
+            return True
+        return False
+
+    def settle_choice(self, slot: Choice) -> dict[str, Any]:
+        """The choice as it is."""
+        slot.fields.setdefault("finish_reason", None)
+        return slot.fields

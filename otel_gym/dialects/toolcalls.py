@@ -1,0 +1,118 @@
+"""Tool calls of a Chat Completions stream, put together by index, by id, or by order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from otel_gym.dialects.merge import Conflict, Pieces, add_delta
+
+
+class ToolCalls:
+    """The tool calls of one message while they grow.
+
+    A delta belongs to the call with its `index`; without one to the call with its id; without either to
+    the last call, unless it brings a name to a call that already has one and whose arguments are whole.
+    A second id under one index begins another call: some servers number every call 0.
+    """
+
+    __slots__ = ("_by_id", "_by_index", "_calls", "_conflict")
+
+    def __init__(self, conflict: Conflict) -> None:
+        self._calls: list[dict[str, Any]] = []
+        self._by_index: dict[int, dict[str, Any]] = {}
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self._conflict = conflict
+
+    def add(self, deltas: list[Any]) -> None:
+        """Take the `tool_calls` of one delta; null entries are skipped."""
+        for delta in deltas:
+            if delta.__class__ is dict:
+                self._add(delta)
+            elif delta is not None:
+                self._conflict("tool_calls", delta)
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls in the order of their index, or of their arrival where there is none.
+
+        The index itself is left out where it is the position, as in a response that was not streamed.
+        """
+        numbered = all(call.get("index").__class__ is int for call in self._calls)
+        calls = sorted(self._calls, key=lambda call: call["index"]) if numbered else self._calls
+        for position, call in enumerate(calls):
+            if call.get("index") == position:
+                del call["index"]
+        return calls
+
+    def _add(self, delta: dict[str, Any]) -> None:
+        call = self._find(delta)
+        for key, value in delta.items():
+            if key == "index":
+                if value is not None:
+                    call.setdefault("index", value)
+            elif key in ("function", "custom") and value.__class__ is dict:
+                if call.get(key) is None:
+                    call[key] = {}
+                add_named(call[key], value, self._conflict)
+            elif key == "id" and value == "":
+                call.setdefault("id", "")
+            else:
+                add_delta(call, key, value, self._conflict)
+        identity = call.get("id")
+        if identity.__class__ is str and identity:
+            self._by_id[identity] = call
+
+    def _find(self, delta: dict[str, Any]) -> dict[str, Any]:
+        index, identity = delta.get("index"), delta.get("id")
+        has_id = identity.__class__ is str and identity != ""
+        if index.__class__ is int:
+            call = self._by_index.get(index)
+            if call is not None and has_id and call.get("id") not in (None, "", identity):
+                call = self._by_id.get(identity)  # type: ignore[arg-type]
+            if call is None:
+                call = self._new()
+            self._by_index[index] = call
+            return call
+        if has_id:
+            return self._by_id.get(identity) or self._new()  # type: ignore[arg-type]
+        if self._calls and not self._begins_another(delta):
+            return self._calls[-1]
+        return self._new()
+
+    def _begins_another(self, delta: dict[str, Any]) -> bool:
+        for key in ("function", "custom"):
+            part, last = delta.get(key), self._calls[-1].get(key)
+            if part.__class__ is dict and part.get("name"):
+                return last.__class__ is dict and bool(last.get("name")) and _is_whole(last)
+        return False
+
+    def _new(self) -> dict[str, Any]:
+        call: dict[str, Any] = {}
+        self._calls.append(call)
+        return call
+
+
+def add_named(target: dict[str, Any], delta: dict[str, Any], conflict: Conflict) -> None:
+    """Add to a function: arguments grow; a name grows too, unless it is the same name once more."""
+    for key, value in delta.items():
+        if key == "name" and value.__class__ is str:
+            have = target.get("name")
+            if have is None:
+                target["name"] = Pieces((value,))
+            elif value and "".join(have) != value:
+                have.append(value)
+        else:
+            add_delta(target, key, value, conflict)
+
+
+def _is_whole(function: dict[str, Any]) -> bool:
+    arguments = function.get("arguments", function.get("input"))
+    if arguments.__class__ is Pieces:
+        arguments = "".join(arguments)
+    if not arguments:
+        return False
+    try:
+        json.loads(arguments)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
