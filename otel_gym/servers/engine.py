@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
@@ -16,6 +17,10 @@ SAMPLING_PATH: Final = "/otel-gym/sampling"
 """GET answers with the sampling profile that this server enforces; the only path that is not the engine's."""
 
 
+CLOSE_TIMEOUT_S: Final = 2.0
+"""How long a closing server waits for calls that it broke off; they are recorded in that time."""
+
+
 class EngineForwarder:
     """ASGI application that is the engine of `server`, seen through otel-gym.
 
@@ -27,6 +32,7 @@ class EngineForwarder:
         if server.engine_url is None:
             raise SettingsError(f"{server.name}: no engine; give --engine URL or the key base_url")
         self.exit = EngineExit(server, request_stream_usage=request_stream_usage)
+        self._in_flight: set[asyncio.Task[object]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -34,6 +40,7 @@ class EngineForwarder:
             if scope["path"] == SAMPLING_PATH and scope["method"] == "GET":
                 await send_json(send, 200, self.exit.profile_json())
             else:
+                self._note_in_flight()
                 await Forwarding(self.exit, scope, receive, send).run()
         elif kind == "lifespan":
             await self._lifespan(receive, send)
@@ -51,6 +58,17 @@ class EngineForwarder:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def _note_in_flight(self) -> None:
+        task = asyncio.current_task()
+        if task is not None and task not in self._in_flight:
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
+
     async def aclose(self) -> None:
-        """Close the connections to the engine. Safe to call again."""
+        """Break off the calls that are still in flight, wait until they have ended, and close the connections. Safe to call again."""
+        tasks = self._in_flight - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
         await self.exit.aclose()

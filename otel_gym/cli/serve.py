@@ -1,0 +1,156 @@
+"""`otel-gym serve`: a transparent model server in front of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from otel_gym.correlation.run import read_run
+from otel_gym.errors import OtelGymError, UsageProblem
+from otel_gym.servers.listening import Listener, serve
+from otel_gym.servers.model import build_model_server
+from otel_gym.settings import ModelServerSettings, Settings, load_settings
+
+PROBE_TIMEOUT_S: Final = 2.0
+
+
+@click.command()
+@click.option("--engine", metavar="URL", help="URL of the engine, with or without /v1.")
+@click.option(
+    "--capture-dir", metavar="DIR", help="Where records go; without it nothing is captured."
+)
+@click.option("--otlp-endpoint", metavar="URL", help="OTLP backend that gets a span per record.")
+@click.option("--config", metavar="FILE", help="YAML configuration, as NeMo Gym has it.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one."
+)
+@click.option("--name", help="Name of the model server in the configuration and in records.")
+@click.option(
+    "--sampling",
+    "pins",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Sampling parameter that replaces the caller's; may be given again.",
+)
+@click.option("--run-id", help="Name of the run, for a directory that has none yet.")
+def command(
+    engine: str | None,
+    capture_dir: str | None,
+    otlp_endpoint: str | None,
+    config: str | None,
+    host: str | None,
+    port: int | None,
+    name: str | None,
+    pins: tuple[str, ...],
+    run_id: str | None,
+) -> None:
+    """Forward everything to an engine; record each model call made below /ng-rollout/<rollout id>."""
+    logging.basicConfig(level=logging.WARNING, format="otel-gym: %(message)s")
+    settings = _settings(config, capture_dir, otlp_endpoint, run_id)
+    server = _server(settings, engine, name, pins)
+    app = build_model_server(settings, server)
+    listener = Listener(host or server.host, port if port is not None else server.port or 0)
+
+    async def started() -> None:
+        for line in _start_up_lines(settings, server, listener):
+            click.echo(line)
+        await _warn_of_unreachable_engine(server)
+
+    serve(app, listener, started=started, shutdown_timeout_s=settings.otel_gym.shutdown_timeout)
+
+
+def _settings(
+    config: str | None, capture_dir: str | None, otlp_endpoint: str | None, run_id: str | None
+) -> Settings:
+    if otlp_endpoint is not None and "://" not in otlp_endpoint:
+        raise UsageProblem(
+            f"--otlp-endpoint {otlp_endpoint}: must be a URL such as http://127.0.0.1:4318"
+        )
+    overrides: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    if capture_dir is not None:
+        overrides["observability_enabled"] = True
+        overrides["model_call_capture_dir"] = str(Path(capture_dir).absolute())
+    if otlp_endpoint is not None:
+        own["otlp_endpoint"] = otlp_endpoint
+    if run_id is not None:
+        own["run_id"] = run_id
+    if own:
+        overrides["otel_gym"] = own
+    settings = load_settings(Path(config) if config else None, overrides=overrides)
+    if otlp_endpoint is not None and settings.otlp_endpoint is not None:
+        # A flag was typed for this very run; only OTEL_SDK_DISABLED and its like stand above it.
+        settings = settings.model_copy(update={"otlp_endpoint": otlp_endpoint})
+    return settings
+
+
+def _server(
+    settings: Settings, engine: str | None, name: str | None, pins: tuple[str, ...]
+) -> ModelServerSettings:
+    if settings.model_servers:
+        server = settings.model_server(name)
+    else:
+        server = ModelServerSettings(name=name or "model")
+    changed: dict[str, Any] = {}
+    if engine is not None:
+        if urlsplit(engine).scheme not in ("http", "https"):
+            raise UsageProblem(f"--engine {engine}: must be a URL such as http://127.0.0.1:8000")
+        changed["base_url"] = engine
+    server = server.model_copy(update=changed)
+    if server.engine_url is None:
+        raise UsageProblem("no engine; give --engine URL, or --config FILE with a base_url")
+    return server
+
+
+def _start_up_lines(
+    settings: Settings, server: ModelServerSettings, listener: Listener
+) -> list[str]:
+    directory = settings.model_call_capture_dir if settings.observability_enabled else None
+    if directory is None:
+        capture = "off; give --capture-dir DIR"
+    else:
+        capture = str(directory)
+        with contextlib.suppress(OtelGymError, OSError):
+            run = read_run(directory)
+            capture += f" (run {run.run_id})" if run else ""
+    if directory is None:
+        export = "off; nothing is captured"
+    elif settings.otel_gym.export != "live":
+        export = f"off; export is {settings.otel_gym.export!r}"
+    else:
+        export = settings.otlp_endpoint or "off; give --otlp-endpoint URL"
+    return [
+        f"listening {listener.url} (a rollout's base URL: {listener.url}/ng-rollout/<rollout id>/v1)",
+        f"engine    {_without_user(server.engine_url or '')}",
+        f"capture   {capture}",
+        "sampling  pins nothing",
+        f"export    {export}",
+    ]
+
+
+def _without_user(url: str) -> str:
+    """`url` without user name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+async def _warn_of_unreachable_engine(server: ModelServerSettings) -> None:
+    parts = urlsplit(server.engine_url or "")
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+        writer.close()
+    except (OSError, TimeoutError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        click.echo(
+            f"warning   the engine cannot be reached yet ({reason}); calls are answered with 502 until it can",
+            err=True,
+        )
