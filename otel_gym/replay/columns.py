@@ -1,0 +1,226 @@
+"""Typed columns: the arrays of a turn, outside its JSON.
+
+A column holds the values of one list field in the smallest type that holds them all, so that the list can
+be made again exactly: integers as u1..i8, floats as float64 bit for bit (-0.0 and subnormals included).
+A list that mixes kinds, is ragged, empty or too wide makes no column and stays JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from otel_gym.replay.int_text import parse_int_array
+from otel_gym.replay.wire_text import json_text
+
+ARRAY_FIELDS: Final = (
+    "prompt_token_ids",
+    "generation_token_ids",
+    "generation_log_probs",
+    "routed_experts",
+)
+"""The list fields of an output item that become columns, in the order of the reference."""
+
+Array = npt.NDArray[Any]
+
+_UNSIGNED: Final = ("<u1", "<u2", "<u4", "<i8")
+_SIGNED: Final = ("<i1", "<i2", "<i4", "<i8")
+_FLOAT: Final = "<f8"
+DTYPES: Final = frozenset({*_UNSIGNED, *_SIGNED, _FLOAT})
+"""Every type a column can have, in numpy's notation, little endian."""
+
+_FLOAT_PIECE_BYTES: Final = 1 << 16
+
+
+class Column:
+    """One array, read-only. `array` is the values; `digest` the SHA-256 of their bytes, in hex."""
+
+    __slots__ = ("_array", "_digest")
+
+    def __init__(self, array: Array | None, digest: str | None = None) -> None:
+        if array is not None:
+            array.flags.writeable = False
+        self._array = array
+        self._digest = digest
+
+    @property
+    def array(self) -> Array:
+        assert self._array is not None
+        return self._array
+
+    @property
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = digest_of(self.array)
+        return self._digest
+
+    @property
+    def dtype(self) -> str:
+        """The type in numpy's notation, little endian."""
+        return wire_dtype(self.array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def to_list(self) -> list[Any]:
+        """The list that was captured."""
+        with collector_paused():
+            values: list[Any] = self.array.tolist()
+        return values
+
+    def to_json(self) -> bytes:
+        """The compact JSON text of the list, without making the list."""
+        return json_text(self.array)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Column):
+            return NotImplemented
+        return (self.dtype, self.shape, self.digest) == (other.dtype, other.shape, other.digest)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+class SuffixColumn(Column):
+    """A prompt stored as what it adds to the bundle before it; resolved when its values are first wanted.
+
+    `base` is that bundle's prompt column and, where there is one, its generation column; the prompt starts
+    with the first `shared` ids of the two together.
+    """
+
+    __slots__ = ("_dtype", "_shape", "base", "shared", "suffix")
+
+    def __init__(
+        self,
+        base: tuple[Column, Column | None],
+        shared: int,
+        suffix: Array,
+        dtype: str,
+        digest: str,
+    ) -> None:
+        super().__init__(None, digest)
+        self.base = base
+        self.shared = shared
+        self.suffix = suffix
+        self._dtype = dtype
+        self._shape = (shared + len(suffix),)
+
+    @property
+    def dtype(self) -> str:
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def array(self) -> Array:
+        if self._array is None:
+            chain: list[SuffixColumn] = [self]
+            while isinstance(prompt := chain[-1].base[0], SuffixColumn) and prompt._array is None:
+                chain.append(prompt)
+            for column in reversed(chain):  # a loop, because a rollout may have thousands of turns
+                column._array = column._joined()
+        return self._array  # type: ignore[return-value]  # set just above
+
+    def _joined(self) -> Array:
+        prompt, generation = self.base
+        head = prompt.array[: self.shared]
+        parts = [head]
+        if len(head) < self.shared and generation is not None:
+            parts.append(generation.array[: self.shared - len(head)])
+        joined = np.concatenate([*parts, self.suffix], dtype=np.dtype(self._dtype), casting="unsafe")
+        joined.flags.writeable = False
+        return joined
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No cycle collection while many lists are made at once.
+
+    They can't be part of a cycle yet, but their number alone would start full collections, which takes
+    six times as long as making them.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def digest_of(array: Array) -> str:
+    """SHA-256, in hex, of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def wire_dtype(array: Array) -> str:
+    """An array's type as it is written down: always with its byte order."""
+    return f"<{array.dtype.kind}{array.dtype.itemsize}"
+
+
+def narrowed(values: Array) -> Array:
+    """The same integers in the smallest type that holds them."""
+    low, high = int(values.min()), int(values.max())
+    for name in _SIGNED if low < 0 else _UNSIGNED:
+        info = np.iinfo(name)
+        if info.min <= low and high <= info.max:
+            break
+    return np.ascontiguousarray(values, dtype=name)
+
+
+def column_from_text(text: bytes) -> Column | None:
+    """The column of a JSON array text, or null where the list must stay JSON."""
+    integers = parse_int_array(text)
+    if integers is not None:
+        return Column(narrowed(integers))
+    floats = _floats_from_text(text)
+    return None if floats is None else Column(floats)
+
+
+def column_from_list(values: list[Any]) -> Column | None:
+    """The column of a list, or null where the list must stay JSON."""
+    if not values:
+        return None
+    if set(map(type, values)) == {float}:
+        floats = np.array(values, dtype=_FLOAT)
+        return Column(floats) if np.isfinite(floats).all() else None
+    try:
+        text = orjson.dumps(values)
+    except TypeError:
+        return None
+    integers = parse_int_array(text)
+    return None if integers is None else Column(narrowed(integers))
+
+
+def _floats_from_text(text: bytes) -> Array | None:
+    """A flat list of floats, read piece by piece so that no long list is made."""
+    if not (text.startswith(b"[") and text.endswith(b"]")) or text[1:2] in (b"[", b"]"):
+        return None
+    pieces: list[Array] = []
+    start, end = 1, len(text) - 1
+    while start <= end:
+        stop = end
+        if end - start > _FLOAT_PIECE_BYTES:
+            stop = text.find(b",", start + _FLOAT_PIECE_BYTES, end)
+            stop = end if stop < 0 else stop
+        try:
+            values = orjson.loads(b"[" + text[start:stop] + b"]")
+        except orjson.JSONDecodeError:
+            return None
+        if set(map(type, values)) != {float}:
+            return None
+        pieces.append(np.array(values, dtype=_FLOAT))
+        start = stop + 1
+    floats = np.concatenate(pieces)
+    return floats if np.isfinite(floats).all() else None
