@@ -13,7 +13,7 @@ _HOSTED_ARGUMENTS = ("arguments", "input", "action", "actions", "operation", "co
 
 
 def tool_calls_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every tool call as `call_id`, `name`, `arguments`, `type`, in the order of the response."""
+    """Every tool call as `call_id`, `name`, `arguments`, in the order of the response."""
     if isinstance(response.get("output"), list):
         return [
             _item_call(item) for item in _objects(response["output"]) if _is_call(item.get("type"))
@@ -22,7 +22,7 @@ def tool_calls_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [call for message in _messages(response) for call in _message_calls(message)]
     if isinstance(response.get("content"), list):
         return [
-            _call(block.get("id"), block.get("name"), block.get("input"), block.get("type"))
+            _call(block.get("id"), block.get("name"), block.get("input"))
             for block in _objects(response["content"])
             if isinstance(block.get("type"), str) and block["type"].endswith("tool_use")
         ]
@@ -67,31 +67,29 @@ def _item_call(item: Mapping[str, Any]) -> dict[str, Any]:
     name = item.get("name")
     if not isinstance(name, str):
         name = kind.removesuffix("_call")
-    return _call(item.get("call_id") or item.get("id"), name, arguments, kind)
+    return _call(item.get("call_id") or item.get("id"), name, arguments)
 
 
 def _message_calls(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for call in _objects(message.get("tool_calls")):
-        kind = call.get("type")
         function = call.get("function")
         custom = call.get("custom")
         if isinstance(custom, dict) and (custom.get("name") or not isinstance(function, dict)):
-            yield _call(call.get("id"), custom.get("name"), custom.get("input"), kind or "custom")
+            yield _call(call.get("id"), custom.get("name"), custom.get("input"))
         elif isinstance(function, dict):
-            yield _call(call.get("id"), function.get("name"), function.get("arguments"), kind)
+            yield _call(call.get("id"), function.get("name"), function.get("arguments"))
         else:
-            yield _call(call.get("id"), None, None, kind)
+            yield _call(call.get("id"), None, None)
     legacy = message.get("function_call")
     if isinstance(legacy, dict) and legacy.get("name"):
-        yield _call(None, legacy.get("name"), legacy.get("arguments"), "function_call")
+        yield _call(None, legacy.get("name"), legacy.get("arguments"))
 
 
-def _call(identity: object, name: object, arguments: object, kind: object) -> dict[str, Any]:
+def _call(identity: object, name: object, arguments: object) -> dict[str, Any]:
     return {
         "call_id": identity if isinstance(identity, str) else None,
         "name": name if isinstance(name, str) else None,
         "arguments": _arguments(arguments),
-        "type": kind if isinstance(kind, str) else None,
     }
 
 

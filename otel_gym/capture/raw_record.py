@@ -23,6 +23,7 @@ from otel_gym.dialects import (
 )
 from otel_gym.dialects.encoding import encodings
 from otel_gym.dialects.jsontext import loads_noting, text_or_base64
+from otel_gym.dialects.stream_usage import usage_only_payload
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +170,17 @@ def read_answer(facts: ExchangeFacts) -> Answer:
     answer.unmerged = reading.unmerged
     if answer.terminal is None:
         answer.terminal = reading.terminal
+    fill_usage(answer.response, facts.notes.get("stream_usage_chunk"))
     return answer
+
+
+def fill_usage(response: dict[str, Any] | None, chunk: object) -> None:
+    """Put the usage of a chunk that was kept from the caller into the response, where it has none."""
+    if response is None or not isinstance(chunk, str) or response.get("usage") is not None:
+        return
+    payload = usage_only_payload(chunk.encode("utf-8"))
+    if payload is not None:
+        response["usage"] = payload["usage"]
 
 
 def safe_read_stream(dialect: DialectName, chunks: list[bytes]) -> StreamReading:

@@ -133,22 +133,8 @@ class CaptureRecord(BaseModel):
         None,
         description="True where usage was asked of the engine for a caller who did not, and kept from them.",
     )
-
-
-class ToolCall(BaseModel):
-    """One tool call of a response."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    call_id: str | None = Field(None, description="Id that the tool's result refers to.")
-    name: str | None = Field(
-        None, description="Name of the tool; of a hosted tool its type without `_call`."
-    )
-    arguments: Any = Field(
-        None, description='Arguments, parsed where they are JSON, else `{"_raw": text}`.'
-    )
-    type: str | None = Field(
-        None, description="Type of the item, block or call as the dialect names it."
+    stream_usage_chunk: str | None = Field(
+        None, description="The event with that usage, which the caller did not get, as it came."
     )
 
 
@@ -227,8 +213,9 @@ class ModelCallRecord(BaseModel):
     )
     request_raw: str | None = Field(None, description="Raw `request_raw`.")
     response_raw: str | None = Field(None, description="Raw `response_raw`.")
-    tool_calls: tuple[ToolCall, ...] = Field(
-        (), description="Tool calls of every kind in the order of the response."
+    tool_calls: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description='Tool calls of every kind in the order of the response: `call_id`, `name` (of a hosted tool its type without `_call`), `arguments` (parsed where they are JSON, else `{"_raw": text}`).',
     )
     reasoning_content: str | None = Field(
         None, description="Reasoning text from every field that carries it, joined by newline."
@@ -270,7 +257,6 @@ __all__ = [
     "CaptureRecord",
     "ModelCallRecord",
     "ModelRef",
-    "ToolCall",
     "build_model_call_record",
     "build_raw_record",
     "encode_line",
