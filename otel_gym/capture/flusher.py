@@ -1,0 +1,316 @@
+"""What a flusher thread does with a group of batches: make the lines, append, sync, settle, wake, tell.
+
+All batches of a group are appended before the first is synced, so their data travels together; the locks are held until their syncs are done. A file that
+another process has locked is left for the next round, and never waited for while a lock is held: two processes cannot wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from otel_gym.capture.appender import Appender
+from otel_gym.capture.job import Job
+from otel_gym.capture.lanes import Batch, LaneQueue
+from otel_gym.capture.locks import Lock
+from otel_gym.capture.open_files import OpenFiles, sync_directory
+from otel_gym.capture.producer_state import ProducerState
+from otel_gym.capture.line import encode_line
+from otel_gym.capture.raw_record import build_raw_record
+from otel_gym.capture.redact import Redactor
+from otel_gym.capture.store import CaptureStore
+from otel_gym.capture.written import Written
+from otel_gym.counters import count
+from otel_gym.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+BUSY_ROUND_S: Final = 0.02
+"""How long a flusher keeps trying a locked file before it turns to other rollouts."""
+_BUSY_PAUSE_S: Final = 0.0003
+_BUSY_DELAY_S: Final = 0.005
+_FIRST_RETRY_S: Final = 0.05
+_LONGEST_RETRY_S: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A batch whose lines are appended and not yet synced."""
+
+    batch: Batch
+    jobs: list[Job]
+    appender: Appender
+    before: int
+    """Length of the file before the append."""
+    stale: bool
+    error: Exception | None = field(default=None)
+
+
+class Flusher:
+    """The work of the flusher threads of one writer; holds no state of its own."""
+
+    def __init__(
+        self,
+        store: CaptureStore,
+        files: OpenFiles,
+        queue: LaneQueue,
+        state: ProducerState,
+        redactor: Redactor,
+        listeners: list[Callable[[Written], None]],
+        nudge: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._queue = queue
+        self._state = state
+        self._redactor = redactor
+        self._listeners = listeners
+        self._nudge = nudge
+        self._generations = str(store.layout.generations)
+
+    def run(self) -> None:
+        """Body of a flusher thread; ends when the queue is stopped."""
+        while (group := self._queue.take()) is not None:
+            rest = group
+            patience = time.monotonic() + BUSY_ROUND_S
+            while rest := self._round(rest):
+                if time.monotonic() > patience:
+                    for batch in rest:
+                        self._queue.put_back(batch, _BUSY_DELAY_S, failed=False)
+                    self._nudge()
+                    break
+                time.sleep(_BUSY_PAUSE_S)
+
+    def _round(self, group: list[Batch]) -> list[Batch]:
+        """Write what can be written now; the batches whose files are locked by others."""
+        busy: list[Batch] = []
+        opened: list[_Open] = []
+        for batch in group:
+            unmade = [job for job in batch.jobs if not self._make(job)]
+            if unmade:
+                batch.jobs = [job for job in batch.jobs if not job.dropped]
+            if not batch.jobs:
+                self._queue.finish(batch, unmade)
+                continue
+            if unmade:
+                self._queue.forget(unmade)
+            try:
+                appended = self._append(batch)
+            except (OSError, StoreError) as error:
+                self._fail(batch, error)
+                continue
+            if appended is None:
+                busy.append(batch)
+            else:
+                opened.extend(appended)
+        if opened:
+            self._sync(opened)
+        return busy
+
+    def _make(self, job: Job) -> bool:
+        """Make the job's line; false where that is impossible and the job was given up."""
+        if job.line or job.facts is None:
+            return not job.dropped
+        try:
+            raw = build_raw_record(job.facts)
+            if self._redactor:
+                raw, redacted = self._redactor.apply(raw)
+                if redacted:
+                    count("records.redacted")
+            line = encode_line(raw)
+        except Exception as error:  # noqa: BLE001 - whatever a body holds must not stop the writer
+            count("capture.failures")
+            self._state.report("a record cannot be made", error)
+            self._state.lose(job, f"the record cannot be made: {type(error).__name__}")
+            self._nudge()
+            self._wake([job])
+            return False
+        job.raw = raw
+        job.line = line if line.endswith(b"\n") else line + b"\n"
+        job.facts = None
+        return True
+
+    def _append(self, batch: Batch) -> list[_Open] | None:
+        """Append the batch's lines, those of a cleared attempt to the stale file; null where the file is locked."""
+        rollout_id = batch.lane.rollout_id
+        appender = self._lock(rollout_id, stale=False)
+        if appender is None:
+            return None
+        try:
+            generation = appender.locked_generation(self._generations, rollout_id)
+            current = [job for job in batch.jobs if not 0 <= job.claim.generation < generation]
+            opened = []
+            if len(current) < len(batch.jobs):
+                late = [job for job in batch.jobs if 0 <= job.claim.generation < generation]
+                stale = self._lock(rollout_id, stale=True)
+                if stale is None:
+                    appender.unlock()
+                    self._files.give_back(appender)
+                    return None
+                opened.append(self._write(batch, late, stale, stale=True))
+            if current:
+                opened.insert(0, self._write(batch, current, appender, stale=False))
+            else:
+                self._discard(appender)
+        except BaseException:
+            appender.close()
+            raise
+        return opened
+
+    def _write(self, batch: Batch, jobs: list[Job], appender: Appender, *, stale: bool) -> _Open:
+        before = appender.end
+        opened = _Open(batch, jobs, appender, before, stale)
+        try:
+            offsets = appender.write([job.line for job in jobs])
+        except (OSError, StoreError) as error:
+            opened.error = error
+            return opened
+        path = Path(appender.path)
+        for job, offset in zip(jobs, offsets, strict=True):
+            assert job.raw is not None
+            job.written = Written(job.claim.rollout_id, job.raw, path, offset, len(job.line), stale)
+        return opened
+
+    def _lock(self, rollout_id: str, *, stale: bool) -> Appender | None:
+        while True:
+            appender = self._files.take(rollout_id, stale=stale)
+            try:
+                outcome = appender.try_lock()
+            except BaseException:
+                appender.close()
+                raise
+            if outcome is None:
+                appender.close()
+                continue
+            if outcome is Lock.BUSY:
+                self._files.give_back(appender)
+                return None
+            return appender
+
+    def _discard(self, appender: Appender) -> None:
+        """Give back a file that only told the generation; one that was made for that is removed."""
+        if appender.created:
+            appender.remove_if_made()
+            appender.close()
+        else:
+            appender.unlock()
+            self._files.give_back(appender)
+
+    def _sync(self, opened: list[_Open]) -> None:
+        for item in opened:
+            if item.error is None:
+                try:
+                    item.appender.sync()
+                except OSError as error:
+                    item.error = error
+        made = [item for item in opened if item.error is None and item.appender.created]
+        if made:
+            try:
+                sync_directory(self._store.root)
+            except OSError as error:
+                for item in made:
+                    item.error = error
+            else:
+                for item in made:
+                    item.appender.created = False
+        done: list[Job] = []
+        for item in opened:
+            if item.error is not None:
+                item.appender.take_back(item.before)
+            else:
+                done.extend(item.jobs)
+            try:
+                item.appender.unlock()
+            except OSError:
+                item.appender.close()
+            else:
+                self._files.give_back(item.appender)
+        if done:
+            self._state.settle([job.claim.slot for job in done if job.claim.slot])
+            self._wake(done)
+        self._account(opened)
+        for job in done:
+            self._tell(job)
+
+    def _account(self, opened: list[_Open]) -> None:
+        """Finish each batch once, or put back what of it failed."""
+        for batch in dict.fromkeys(item.batch for item in opened):
+            items = [item for item in opened if item.batch is batch]
+            written = [job for item in items if item.error is None for job in item.jobs]
+            failed = next((item.error for item in items if item.error is not None), None)
+            if written:
+                count("records.written", len(written))
+                late = sum(job.released for job in written)
+                if late:
+                    count("records.late", late)
+                stale = sum(len(item.jobs) for item in items if item.stale and item.error is None)
+                if stale:
+                    count("records.stale", stale)
+            if failed is None:
+                self._queue.finish(batch, written)
+            else:
+                self._queue.forget(written)
+                batch.jobs = [job for item in items if item.error is not None for job in item.jobs]
+                self._fail(batch, failed)
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        """The storage refused a batch: release its responses now, keep what the queue had room for, and try again later."""
+        self._state.report("records cannot be written", error)
+        kept = []
+        dropped = []
+        for job in batch.jobs:
+            job.written = None
+            if job.admitted:
+                kept.append(job)
+            else:
+                dropped.append(job)
+                self._state.lose(job, f"storage: {getattr(error, 'strerror', None) or error}")
+            if not job.released:
+                job.released = True
+                count("records.incomplete")
+            self._state.owe_marker(job.claim.rollout_id)
+        self._wake(batch.jobs)
+        if kept:
+            if dropped:
+                self._queue.forget(dropped)
+            batch.jobs = kept
+            delay = min(_FIRST_RETRY_S * 2**batch.lane.failures, _LONGEST_RETRY_S)
+            self._queue.put_back(batch, delay, failed=True)
+        else:
+            self._queue.finish(batch, dropped)
+        self._nudge()
+
+    def _wake(self, jobs: list[Job]) -> None:
+        """Wake the exchanges that wait, with one call into each event loop."""
+        loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        for job in jobs:
+            if job.loop is not None:
+                loops.setdefault(job.loop, []).append(job)
+        for loop, waiting in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(resolve, waiting)
+
+    def _tell(self, job: Job) -> None:
+        for listener in self._listeners:
+            try:
+                assert job.written is not None
+                listener(job.written)
+            except Exception as error:  # noqa: BLE001 - a listener's fault is not the writer's
+                count("capture.failures")
+                self._state.report("a listener failed", error)
+
+
+def resolve(jobs: list[Job]) -> None:
+    """Answer what exchanges wait for; runs on their event loop."""
+    for job in jobs:
+        if job.timer is not None:
+            job.timer.cancel()
+            job.timer = None
+        if job.future is not None and not job.future.done():
+            job.future.set_result(job.written)

@@ -1,0 +1,97 @@
+"""The capture files that a process keeps open, least recently used first to go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from otel_gym.capture.appender import Appender
+from otel_gym.capture.layout import Layout
+from otel_gym.capture.packed import packed_length
+
+
+class OpenFiles:
+    """A bounded set of open `Appender`s. One that is taken belongs to the taker alone until it is given back."""
+
+    def __init__(self, layout: Layout, file_mode: int, directory_mode: int) -> None:
+        self._layout = layout
+        self._file_mode = file_mode
+        self._directory_mode = directory_mode
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[Path, Appender] = OrderedDict()
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._limit = 1024 if soft == resource.RLIM_INFINITY else max(16, min(1024, soft // 4))
+
+    def take(self, rollout_id: str, *, stale: bool = False) -> Appender:
+        """The rollout's file (or its stale file), opened and created as needed. Raises `OSError` or `StoreUnavailable`."""
+        path = self._layout.stale(rollout_id) if stale else self._layout.records(rollout_id)
+        with self._lock:
+            appender = self._idle.pop(path, None)
+        if appender is not None:
+            return appender
+        try:
+            return self._open(rollout_id, path, stale)
+        except FileNotFoundError:
+            make_directories(self._layout, self._directory_mode)
+            return self._open(rollout_id, path, stale)
+
+    def give_back(self, appender: Appender) -> None:
+        """Keep an unlocked file open for the next append."""
+        with self._lock:
+            old = self._idle.pop(Path(appender.path), None)
+            self._idle[Path(appender.path)] = appender
+            excess = self._idle.popitem(last=False)[1] if len(self._idle) > self._limit else None
+        for closing in (old, excess):
+            if closing is not None:
+                closing.close()
+
+    def names(self) -> list[Path]:
+        """Paths of the files that are open and not taken."""
+        with self._lock:
+            return list(self._idle)
+
+    def abandon(self) -> None:
+        """Close all files in a forked child. The locks are the parent's and stay: only the last descriptor's end releases one."""
+        self._lock = threading.Lock()
+        self.close()
+
+    def close(self) -> None:
+        """Close all files that are not taken."""
+        with self._lock:
+            idle, self._idle = list(self._idle.values()), OrderedDict()
+        for appender in idle:
+            with contextlib.suppress(OSError):
+                appender.close()
+
+    def _open(self, rollout_id: str, path: Path, stale: bool) -> Appender:
+        base = 0 if stale else packed_length(self._layout.packed(rollout_id))
+        return Appender(path, self._file_mode, base=base)
+
+
+def make_directories(layout: Layout, mode: int) -> None:
+    """Make the capture directory and its private ones, as far as they are missing. Raises `OSError`."""
+    layout.root.mkdir(mode=mode, parents=True, exist_ok=True)
+    for directory in (
+        layout.private,
+        layout.claims,
+        layout.producers,
+        layout.generations,
+        layout.index,
+    ):
+        if not directory.is_dir():
+            directory.mkdir(mode=mode, exist_ok=True)
+            directory.chmod(mode)
+    sync_directory(layout.root)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the entries of a directory durable. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
