@@ -284,15 +284,14 @@ class Exchange:
         resend = resends.resend(
             self._rollout_id, self._dialect, digest, self._started_ns, header_count
         )
-        if failed and digest is not None:
-            resends.failed(
-                self._rollout_id,
-                self._dialect,
-                digest,
-                self._call_id,
-                end_ns,
-                resend["count"] if resend else 0,
-            )
+        if digest is not None:
+            if failed:
+                repeats = resend["count"] if resend else 0
+                resends.failed(
+                    self._rollout_id, self._dialect, digest, self._call_id, end_ns, repeats
+                )
+            else:
+                resends.answered(self._rollout_id, self._dialect, digest)
         return resend
 
 

@@ -69,6 +69,10 @@ class ResendTracker:
             return {"count": failure.count + 1, "of": failure.model_call_id, "reason": "same_bytes"}
         return None
 
+    def answered(self, rollout_id: str, dialect: str, digest: bytes) -> None:
+        """Note that these bytes got their answer: sent once more, they are a new call."""
+        self._failures.pop((rollout_id, dialect, digest), None)
+
     @property
     def watching(self) -> bool:
         """Whether any failure is remembered; without one, no request needs to be hashed."""

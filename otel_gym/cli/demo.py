@@ -117,7 +117,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 def _report(result: DemoResult, *, exporting: bool) -> None:
     out = console()
     out.print(f"files     {result.capture_dir}", markup=False)
-    exported = f", {result.spans_exported} spans exported" if exported else ""
+    exported = f", {result.spans_exported} spans exported" if exporting else ""
     out.print(
         f"calls     {result.calls} answered, {sum(map(len, result.rollouts.values()))} recorded{exported}\n"
     )

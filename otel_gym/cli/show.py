@@ -26,7 +26,7 @@ def command(
     directory: str, rollout_id: str | None, model_call_id: str | None, as_json: bool
 ) -> None:
     """Show the rollouts of DIRECTORY, or the calls of ROLLOUT_ID as a waterfall."""
-    store = CaptureStore(existing_directory(directory), create=False)
+    store = CaptureStore(existing_directory(directory))
     if model_call_id is not None:
         _show_call(store, rollout_id, model_call_id)
     elif rollout_id is not None:

@@ -132,8 +132,7 @@ class _Attempts:
         problem: str | None = None
         try:
             await agent.run(on_call)
-        except Exception as error:
-            # An agent's failure is its rollout's outcome; the others go on.
+        except Exception as error:  # noqa: BLE001 - a failure is its rollout's outcome; the others go on
             problem = type(error).__name__
         record = RolloutRecord(
             rollout_id=agent.rollout_id,

@@ -51,20 +51,21 @@ class Observability:
     def _open(self, directory: Path) -> None:
         bridge = self.settings.otel_gym
         try:
-            self.store = CaptureStore(directory)
+            self.writer = RecordWriter(
+                directory,
+                durability_timeout_s=bridge.capture_durability_timeout,
+                queue_max_bytes=bridge.capture_queue_max_bytes,
+                file_mode=bridge.capture_file_mode,
+                directory_mode=bridge.capture_directory_mode,
+                redact=bridge.capture_redact,
+            )
             self.run = open_run(directory, run_id=bridge.run_id)
         except (StoreError, OSError) as error:
             count("capture.failures")
             log.warning("nothing will be captured: %s", error)
+            self.writer = None
             return
-        self.writer = RecordWriter(
-            self.store,
-            durability_timeout_s=bridge.capture_durability_timeout,
-            queue_max_bytes=bridge.capture_queue_max_bytes,
-            file_mode=bridge.capture_file_mode,
-            directory_mode=bridge.capture_directory_mode,
-            redact=bridge.capture_redact,
-        )
+        self.store = self.writer.store
         self.capture = Capture(
             self.writer,
             self.run,
