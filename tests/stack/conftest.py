@@ -18,12 +18,14 @@ if str(REPOSITORY) not in sys.path:
 
 from tools.backends.build import BackendUnavailable, program  # noqa: E402 (the path comes first)
 from tools.backends.processes import Collector, Jaeger, Prometheus  # noqa: E402
+from tools.stack import Stack  # noqa: E402
 
 PROGRAMS = {
     "jaeger": ("jaeger",),
     "jaeger_badger": ("jaeger",),
     "collector": ("jaeger", "otelcol"),
     "prometheus": ("jaeger", "otelcol", "prometheus"),
+    "whole_stack": ("jaeger", "otelcol", "prometheus"),
     "promtool": ("promtool",),
     "otelcol": ("otelcol",),
 }
@@ -98,18 +100,23 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     """A real Prometheus of the test's own, which scrapes ``collector`` and ``jaeger``."""
     backend_program("prometheus")
-    backend = Prometheus(
-        tmp_path / "prometheus",
-        {
-            "spans": collector.spans_target,
-            "rollouts": collector.rollouts_target,
-            "collector": collector.metrics_target,
-            "jaeger": jaeger.metrics_target,
-        },
-    )
+    backend = Prometheus(tmp_path / "prometheus", collector, jaeger)
     backend.start()
     yield backend
     backend.stop()
+
+
+@pytest.fixture(scope="session")
+def whole_stack(
+    backend_program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """All three together, as `make stack` starts them, shared by the session."""
+    for name in ("jaeger", "otelcol", "prometheus"):
+        backend_program(name)
+    stack = Stack(tmp_path_factory.mktemp("stack"))
+    stack.start()
+    yield stack
+    stack.kill()
 
 
 @pytest.fixture(scope="session")

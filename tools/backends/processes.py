@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from tools.backends.build import program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGURATION = REPOSITORY / "collector_config"
+PortChoice = Callable[[int], int]
+"""Gives the port to listen on in place of a usual one."""
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 
@@ -43,6 +45,11 @@ def free_port() -> int:
                 continue
             return port
     raise BackendFailed("no free port between 20000 and 32000")
+
+
+def any_free_port(_usual: int) -> int:
+    """Any free loopback port, whatever the usual one is."""
+    return free_port()
 
 
 def get_json(url: str, **query: str) -> Any:
@@ -146,15 +153,17 @@ class Jaeger(Backend):
 
     name = "jaeger"
 
-    def __init__(self, folder: Path, store: str = "memory", prometheus_url: str = "") -> None:
+    def __init__(
+        self, folder: Path, store: str = "memory", port: PortChoice = any_free_port
+    ) -> None:
         super().__init__(folder)
-        self._file = (
-            CONFIGURATION / "jaeger" / {"memory": "memory.yaml", "badger": "config.yaml"}[store]
-        )
-        self._prometheus_url = prometheus_url or "http://127.0.0.1:9"
-        self._grpc, self._http, self._query, self._query_grpc, self._health, self._metrics = (
-            free_port() for _ in range(6)
-        )
+        self.prometheus_url = "http://127.0.0.1:9"
+        """Where span metrics are read for the Monitor page; set it before the start."""
+        files = {"memory": "memory.yaml", "badger": "config.yaml"}
+        self._file = CONFIGURATION / "jaeger" / files[store]
+        self._query, self._query_grpc = port(16686), port(16685)
+        self._grpc, self._http = port(14317), port(14318)
+        self._health, self._metrics = port(13134), port(8887)
 
     @property
     def query_url(self) -> str:
@@ -192,7 +201,7 @@ class Jaeger(Backend):
             "JAEGER_METRICS_PORT": str(self._metrics),
             "JAEGER_BADGER": str(self.folder / "badger"),
             "JAEGER_UI_CONFIG": str(CONFIGURATION / "jaeger" / "ui.json"),
-            "PROMETHEUS_URL": self._prometheus_url,
+            "PROMETHEUS_URL": self.prometheus_url,
         }
 
     @property
@@ -220,13 +229,17 @@ class Collector(Backend):
 
     name = "collector"
 
-    def __init__(self, folder: Path, jaeger: Jaeger, *options: Path) -> None:
+    def __init__(
+        self, folder: Path, jaeger: Jaeger, *options: Path, port: PortChoice = any_free_port
+    ) -> None:
+        """``options`` are further configuration files, merged into ``collector.yaml`` in their order."""
         super().__init__(folder)
         self._jaeger = jaeger
         self._options = options
-        ports = [free_port() for _ in range(8)]
-        self._grpc, self._http, self._backfill_grpc, self._backfill_http = ports[:4]
-        self._health, self._metrics, self._spans, self._rollouts = ports[4:]
+        self._grpc, self._http = port(4317), port(4318)
+        self._backfill_grpc, self._backfill_http = port(4319), port(4320)
+        self._health, self._metrics = port(13133), port(8888)
+        self._spans, self._rollouts = port(8889), port(8890)
 
     @property
     def otlp_http(self) -> str:
@@ -289,12 +302,20 @@ class Prometheus(Backend):
 
     name = "prometheus"
 
-    def __init__(self, folder: Path, targets: Mapping[str, str]) -> None:
-        """``targets`` maps a job of ``prometheus.yml`` to a host and port."""
+    def __init__(
+        self, folder: Path, collector: Collector, jaeger: Jaeger, port: PortChoice = any_free_port
+    ) -> None:
         super().__init__(folder)
-        self._port = free_port()
+        self._port = port(9090)
         self._configuration = folder / "configuration"
-        self._link_configuration(targets)
+        self._link_configuration(
+            {
+                "spans": collector.spans_target,
+                "rollouts": collector.rollouts_target,
+                "collector": collector.metrics_target,
+                "jaeger": jaeger.metrics_target,
+            }
+        )
 
     def _link_configuration(self, targets: Mapping[str, str]) -> None:
         """Prometheus reads no environment variables: its targets are files beside the configuration."""
@@ -302,9 +323,9 @@ class Prometheus(Backend):
         (self._configuration / "targets").mkdir(parents=True)
         for name in ("prometheus.yml", "rules"):
             (self._configuration / name).symlink_to(CONFIGURATION / "prometheus" / name)
-        for job, address in targets.items():
+        for name, address in targets.items():
             listed = json.dumps([{"targets": [address]}])
-            (self._configuration / "targets" / f"{job}.json").write_text(listed)
+            (self._configuration / "targets" / f"{name}.json").write_text(listed)
 
     @property
     def url(self) -> str:

@@ -1,0 +1,257 @@
+"""*Capture health*: whether records are written and spans arrive, hop by hop."""
+
+from grafana_foundation_sdk.builders import dashboard as builders
+
+from dashboards.panels import board, lines, number
+
+RANGE = "[$__range]"
+RATE = "[$__rate_interval]"
+
+
+def _increase(metric: str) -> str:
+    return f"sum(increase({metric}{RANGE}))"
+
+
+def _rate(metric: str, by: str = "") -> str:
+    return f"sum{f' by ({by})' if by else ''} (rate({metric}{RATE}))"
+
+
+def _quantiles(metric: str) -> list[tuple[str, str]]:
+    return [
+        (
+            f"histogram_quantile({quantile}, sum by (le) (rate({metric}_bucket{RATE})))",
+            f"p{quantile * 100:.0f}",
+        )
+        for quantile in (0.5, 0.99)
+    ]
+
+
+def _mean(metric: str) -> str:
+    return f"sum(rate({metric}_sum{RATE})) / sum(rate({metric}_count{RATE}))"
+
+
+def dashboard() -> builders.Dashboard:
+    """The dashboard of the capture itself."""
+    return (
+        board(
+            "Capture health",
+            "otel-gym-health",
+            "Whether every model call becomes a durable record and every record becomes a span, and where it "
+            "waits or is dropped on the way.",
+        )
+        .with_panel(
+            number(
+                "Records written",
+                "How many records became durable?",
+                _increase("otel_gym_records_written_total"),
+                "short",
+                0,
+            )
+        )
+        .with_panel(
+            number(
+                "Incomplete",
+                "How many records were not durable in time or could not be written? It must be 0.",
+                _increase("otel_gym_records_incomplete_total"),
+                "short",
+                0,
+            )
+        )
+        .with_panel(
+            number(
+                "Pending",
+                "How many calls are under way now? A figure that never falls is a call that never ended.",
+                "sum(otel_gym_calls_pending)",
+                "short",
+                0,
+            )
+        )
+        .with_panel(
+            number(
+                "Export lag",
+                "How far are the spans behind the files? Lag is no loss: export catches up from the files.",
+                "max(otel_gym_export_lag_seconds)",
+                "s",
+                1,
+            )
+        )
+        .with_panel(
+            number(
+                "Spans exported",
+                "How many spans did the next hop take?",
+                _increase("otel_gym_export_spans_total"),
+                "short",
+                0,
+            )
+        )
+        .with_panel(
+            number(
+                "Spans parked",
+                "How many spans does the backend refuse for good? Each stands beside its reason.",
+                _increase("otel_gym_export_parked_total"),
+                "short",
+                0,
+            )
+        )
+        .with_panel(
+            lines(
+                "Write time",
+                "How long does a record take to become durable, the wait for its batch included?",
+                _quantiles("otel_gym_write_duration_seconds"),
+                "s",
+                span=8,
+            )
+        )
+        .with_panel(
+            lines(
+                "Fsync time",
+                "How slow is the disk? Model answers wait for it.",
+                _quantiles("otel_gym_fsync_duration_seconds"),
+                "s",
+                span=8,
+            )
+        )
+        .with_panel(
+            lines(
+                "Records per write",
+                "How many records share one fsync? It grows with load; that is good.",
+                [(_mean("otel_gym_write_batch_size"), "records")],
+                "short",
+                span=8,
+            )
+        )
+        .with_panel(
+            lines(
+                "Export queue, spans",
+                "Does the fast path keep up? A full queue sends export back to the files.",
+                [("sum by (instance) (otel_gym_queue_length)", "{{instance}}")],
+                "short",
+                span=8,
+            )
+        )
+        .with_panel(
+            lines(
+                "Export queue, bytes",
+                "How much memory do waiting spans take?",
+                [("sum by (instance) (otel_gym_queue_bytes)", "{{instance}}")],
+                "bytes",
+                span=8,
+            )
+        )
+        .with_panel(
+            lines(
+                "Export lag",
+                "When did export fall behind, and does it catch up?",
+                [("max by (instance) (otel_gym_export_lag_seconds)", "{{instance}}")],
+                "s",
+                span=8,
+            )
+        )
+        .with_panel(
+            lines(
+                "What goes wrong at capture",
+                "Which calls are not captured as they should be? `unprefixed` calls belong to no rollout, "
+                "`invalid ids` were refused, `retried` exports went out again, `overrides` are sampling "
+                "parameters that were replaced.",
+                [
+                    (_rate("otel_gym_records_incomplete_total"), "incomplete"),
+                    (_rate("otel_gym_ids_invalid_total"), "invalid ids"),
+                    (_rate("otel_gym_calls_unprefixed_total"), "unprefixed"),
+                    (_rate("otel_gym_export_retried_total"), "retried"),
+                    (_rate("otel_gym_export_parked_total"), "parked"),
+                    (_rate("otel_gym_sampling_overrides_total"), "overrides"),
+                ],
+                "ops",
+            )
+        )
+        .with_panel(
+            lines(
+                "Spans at every hop",
+                "Where do spans stop? The lines lie on each other while all is well; the distance between "
+                "two of them waits in the queue between, or was dropped (next panel).",
+                [
+                    (_rate("otel_gym_export_spans_total"), "otel-gym sent"),
+                    (
+                        _rate('otelcol_receiver_accepted_spans_total{job="collector"}'),
+                        "Collector took",
+                    ),
+                    (
+                        _rate(
+                            'otelcol_exporter_sent_spans_total{job="collector",exporter="otlp_grpc/jaeger"}'
+                        ),
+                        "Collector sent",
+                    ),
+                    (_rate('otelcol_receiver_accepted_spans_total{job="jaeger"}'), "Jaeger took"),
+                    (_rate('otelcol_exporter_sent_spans_total{job="jaeger"}'), "Jaeger stored"),
+                ],
+                "ops",
+            )
+        )
+        .with_panel(
+            lines(
+                "Spans refused or dropped at every hop",
+                "Is anything lost? A refused span is sent again by otel-gym; a failed one at the Collector or "
+                "Jaeger is gone from there and comes back with `otel-gym export`.",
+                [
+                    (
+                        _rate(
+                            '{__name__=~"otelcol_receiver_(refused|failed)_spans_total",job="collector"}'
+                        ),
+                        "Collector refused",
+                    ),
+                    (
+                        _rate(
+                            '{__name__=~"otelcol_receiver_(refused|failed)_spans_total",job="jaeger"}'
+                        ),
+                        "Jaeger refused",
+                    ),
+                    (
+                        _rate(
+                            '{__name__=~"otelcol_exporter_(send|enqueue)_failed_spans_total"}',
+                            "job",
+                        ),
+                        "{{job}} gave up",
+                    ),
+                ],
+                "ops",
+            )
+        )
+        .with_panel(
+            lines(
+                "Collector queue",
+                "How full is the Collector's queue on disk? It fills while Jaeger is away.",
+                [
+                    (
+                        'sum by (exporter) (otelcol_exporter_queue_size{job="collector",data_type="traces"})',
+                        "{{exporter}}",
+                    ),
+                    (
+                        'sum by (exporter) (otelcol_exporter_queue_capacity{job="collector",data_type="traces"})',
+                        "{{exporter}} at most",
+                    ),
+                ],
+                "bytes",
+            )
+        )
+        .with_panel(
+            lines(
+                "Series by rollout",
+                "How many series of single rollouts live at once? At the limit, further rollouts have no "
+                "figures in the dashboard One rollout; everything else goes on.",
+                [
+                    ("sum(otelcol_deltatocumulative_streams_tracked)", "streams"),
+                    ("sum(otelcol_deltatocumulative_streams_limit)", "at most"),
+                ],
+                "short",
+            )
+        )
+        .with_panel(
+            lines(
+                "Parts that answer",
+                "Is every part of the stack up?",
+                [("min by (job) (up)", "{{job}}")],
+                "bool",
+                top=1,
+            )
+        )
+    )
