@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import orjson
@@ -13,9 +13,14 @@ from rich.console import Console
 from otel_gym.errors import UsageProblem
 
 
+PIPED_WIDTH: Final = 120
+"""Width of tables that nobody's terminal bounds, in columns."""
+
+
 def console(*, stderr: bool = False) -> Console:
-    """A console that neither wraps nor colours what is piped."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """A console for tables; where the output is piped, a width of its own that cuts nothing off."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else PIPED_WIDTH)
 
 
 def print_json(value: Any) -> None:

@@ -79,15 +79,25 @@ class _Responses(_OpenAI):
         request: Any = {
             "model": MODEL,
             "instructions": SYSTEM,
-            "input": history,
+            "input": [_input_item(**message) for message in history],
             "max_output_tokens": MAX_TOKENS,
         }
         if not stream:
             return str((await self.client.responses.create(**request)).output_text)
-        async with self.client.responses.stream(**request) as events:
-            async for _event in events:
-                pass
-            return str((await events.get_final_response()).output_text)
+        # The plain event stream, not the SDK's accumulator: that one needs a content_index, which llama.cpp leaves out.
+        parts = []
+        async for event in await self.client.responses.create(**request, stream=True):
+            if event.type == "response.output_text.delta":
+                parts.append(event.delta)
+        return "".join(parts)
+
+
+def _input_item(role: str, content: str) -> dict[str, Any]:
+    """A message as an item of a Responses request; llama.cpp takes an answer only in the shape of an output item."""
+    if role == "user":
+        return {"role": role, "content": content}
+    parts = [{"type": "output_text", "text": content, "annotations": []}]
+    return {"type": "message", "role": role, "status": "completed", "content": parts}
 
 
 class _Chat(_OpenAI):

@@ -35,6 +35,8 @@ class DemoResult:
     """Calls that an agent saw answered."""
     spans_exported: int
     errors: int
+    failures: dict[str, str]
+    """Rollouts whose agent failed, with what it raised."""
     rollouts: dict[str, list[ModelCallRecord]]
 
     def to_json(self) -> dict[str, Any]:
@@ -94,7 +96,7 @@ async def run_demo(
             agents = [
                 ScriptedAgent(url, number, f"{number}-0", turns) for number in range(rollouts)
             ]
-            outcomes = await asyncio.gather(*(attempts.play(agent, on_call) for agent in agents))
+            problems = await asyncio.gather(*(attempts.play(agent, on_call) for agent in agents))
             for agent in agents:
                 await asyncio.to_thread(
                     observability.store.await_quiescence, agent.rollout_id, 10.0
@@ -108,14 +110,9 @@ async def run_demo(
     failed_calls = sum(
         one.error_category is not None for calls_ in records.values() for one in calls_
     )
-    return DemoResult(
-        directory,
-        run.run_id,
-        calls,
-        exported,
-        failed_calls + sum(not ok for ok in outcomes),
-        records,
-    )
+    failures = {one.rollout_id: why for one, why in zip(agents, problems, strict=True) if why}
+    errors = failed_calls + len(failures)
+    return DemoResult(directory, run.run_id, calls, exported, errors, failures, records)
 
 
 class _Attempts:
@@ -126,14 +123,14 @@ class _Attempts:
         self._directory = directory
         self._run = run
 
-    async def play(self, agent: ScriptedAgent, on_call: Callable[[], None]) -> bool:
-        """Play one rollout; false where its agent failed."""
+    async def play(self, agent: ScriptedAgent, on_call: Callable[[], None]) -> str | None:
+        """Play one rollout; what its agent raised, null where it did well."""
         started_at = time.time()
         problem: str | None = None
         try:
             await agent.run(on_call)
         except Exception as error:  # noqa: BLE001 - a failure is its rollout's outcome; the others go on
-            problem = type(error).__name__
+            problem = f"{type(error).__name__}: {error}"
         record = RolloutRecord(
             rollout_id=agent.rollout_id,
             started_at=started_at,
@@ -147,7 +144,7 @@ class _Attempts:
         await asyncio.to_thread(write_rollout_record, self._directory, record)
         if self._observability.pipeline is not None:
             self._observability.pipeline.offer_rollout(record)
-        return problem is None
+        return problem
 
 
 @contextlib.asynccontextmanager

@@ -20,8 +20,8 @@ def waterfall(records: Sequence[ModelCallRecord], title: str) -> Table:
     """One row a call: a bar from start to completion, light until the first chunk, and what the call used."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     table.add_column("call", justify="right")
-    table.add_column("dialect")
-    table.add_column("time")
+    table.add_column("dialect", no_wrap=True)
+    table.add_column("time", no_wrap=True, min_width=BAR_WIDTH)
     for name in ("start", "ms", "ttft", "in", "cached", "out"):
         table.add_column(name, justify="right")
     table.add_column("end")
@@ -67,7 +67,7 @@ def _bar(record: ModelCallRecord, start_s: float, span_s: float) -> Text:
 def rollout_table(summaries: Sequence[RolloutSummary]) -> Table:
     """One row a rollout."""
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("rollout")
+    table.add_column("rollout", no_wrap=True)
     for name in ("calls", "tokens in", "out", "cached", "ttft ms", "duration ms", "errors"):
         table.add_column(name, justify="right")
     for one in summaries:
