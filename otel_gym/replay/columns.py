@@ -137,7 +137,9 @@ class SuffixColumn(Column):
         parts = [head]
         if len(head) < self.shared and generation is not None:
             parts.append(generation.array[: self.shared - len(head)])
-        joined = np.concatenate([*parts, self.suffix], dtype=np.dtype(self._dtype), casting="unsafe")
+        joined = np.concatenate(
+            [*parts, self.suffix], dtype=np.dtype(self._dtype), casting="unsafe"
+        )
         joined.flags.writeable = False
         return joined
 

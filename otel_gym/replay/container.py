@@ -128,7 +128,8 @@ class _Sections:
 
     def add(self, data: bytes | Array, digest: str | None = None) -> dict[str, Any]:
         """Where the section will be, counted from the first one, and its digest."""
-        view = memoryview(data if isinstance(data, bytes) else np.ascontiguousarray(data)).cast("B")
+        view = memoryview(data if isinstance(data, bytes) else np.ascontiguousarray(data).data)
+        view = view.cast("B")
         place: dict[str, Any] = {"at": self.size, "bytes": view.nbytes}
         if digest is None:
             place["digest"] = hashlib.sha256(view).hexdigest()

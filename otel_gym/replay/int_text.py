@@ -34,9 +34,9 @@ def parse_int_array(text: bytes | memoryview) -> Ints | None:
     """The integers of a JSON array text as int16..int64 (not yet narrowed), or null if not regular."""
     raw = bytes(text)
     array = _parse_compact(raw)
-    if array is None and any(raw.find(space) >= 0 for space in (b" ", b"\n", b"\t", b"\r")):
-        if not _SPLIT_NUMBER.search(raw):
-            array = _parse_compact(raw.translate(None, _WHITESPACE))
+    spaced = array is None and any(raw.find(space) >= 0 for space in (b" ", b"\n", b"\t", b"\r"))
+    if spaced and not _SPLIT_NUMBER.search(raw):
+        return _parse_compact(raw.translate(None, _WHITESPACE))
     return array
 
 
@@ -124,9 +124,7 @@ class _Scan:
             digits += chunk_digits
             self.other_bytes += (end - start) - chunk_digits
             canonical += (
-                len(values)
-                + int(np.count_nonzero(values > 9))
-                + int(np.count_nonzero(values > 99))
+                len(values) + int(np.count_nonzero(values > 9)) + int(np.count_nonzero(values > 99))
             )
             self._separators(chunk, ends, start)
             if digits != canonical or not self.regular:

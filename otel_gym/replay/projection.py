@@ -134,10 +134,10 @@ def _check(index: int, entry: Mapping[str, Any]) -> str | None:
     """The entry's role, null for a typed item without one."""
     kind, role = entry.get("type"), entry.get("role")
     if "type" in entry and (not isinstance(kind, str) or not kind):
-        raise PreparationError(index, "type", f"want a non-empty string, not {kind!r}")
+        raise PreparationError(index, "type", "want a non-empty string")
     if kind is None or kind == "message":
         if not isinstance(role, str) or role not in _ROLES:
-            raise PreparationError(index, "role", f"want one of {', '.join(_ROLES)}; got {role!r}")
+            raise PreparationError(index, "role", f"want one of {', '.join(_ROLES)}")
         return role
     _check_item(index, kind, entry)
     return role if isinstance(role, str) else None
@@ -150,7 +150,7 @@ def _check_item(index: int, kind: str, entry: Mapping[str, Any]) -> None:
     }.get(kind, ())
     for field in wanted:
         if not isinstance(entry.get(field), str):
-            raise PreparationError(index, field, f"want a string, not {entry.get(field)!r}")
+            raise PreparationError(index, field, f"want a string, not {_kind(entry.get(field))}")
     if kind == "function_call_output" and not isinstance(entry.get("output"), str | list):
         raise PreparationError(index, "output", "want a string or a list of blocks")
 
@@ -165,7 +165,7 @@ def _message_items(index: int, entry: Mapping[str, Any]) -> Iterator[Mapping[str
     if role == "tool":
         call_id = entry.get("tool_call_id")
         if not isinstance(call_id, str) or not call_id:
-            raise PreparationError(index, "tool_call_id", f"want a call id, not {call_id!r}")
+            raise PreparationError(index, "tool_call_id", f"want a call id, not {_kind(call_id)}")
         _check_content(index, entry, optional=False)
         yield {"type": "function_call_output", "call_id": call_id, "output": entry["content"]}
         return
@@ -178,7 +178,7 @@ def _message_items(index: int, entry: Mapping[str, Any]) -> Iterator[Mapping[str
     if entry.get("content"):
         yield {"role": role, "content": entry["content"]}
     if not isinstance(calls, list):
-        raise PreparationError(index, "tool_calls", f"want a list, not {calls!r}")
+        raise PreparationError(index, "tool_calls", f"want a list, not {_kind(calls)}")
     for position, call in enumerate(calls):
         yield _chat_call(index, position, call)
 
@@ -194,7 +194,7 @@ def _chat_call(index: int, position: int, call: object) -> dict[str, Any]:
     values = (call.get("id"), function.get("name"), function.get("arguments"))
     for name, value in zip(("id", "name", "arguments"), values, strict=True):
         if not isinstance(value, str):
-            raise PreparationError(index, f"{field}.{name}", f"want a string, not {value!r}")
+            raise PreparationError(index, f"{field}.{name}", f"want a string, not {_kind(value)}")
     return _call(*values)  # type: ignore[arg-type]  # each was just seen to be a str
 
 
@@ -203,7 +203,9 @@ def _check_content(index: int, entry: Mapping[str, Any], *, optional: bool) -> N
     if isinstance(content, str) or (optional and content is None):
         return
     if not isinstance(content, list):
-        raise PreparationError(index, "content", f"want text or a list of blocks, not {content!r}")
+        raise PreparationError(
+            index, "content", f"want text or a list of blocks, not {_kind(content)}"
+        )
     for position, block in enumerate(content):
         if not isinstance(block, Mapping):
             raise PreparationError(index, f"content[{position}]", "want an object")
@@ -219,6 +221,11 @@ def _system_text(index: int, entry: Mapping[str, Any]) -> str:
         if not isinstance(text, str):
             raise PreparationError(index, f"content[{position}].text", "want a string")
     return "".join(texts)
+
+
+def _kind(value: object) -> str:
+    """What a wrong value is, for messages: never the value, which may be large or hostile."""
+    return "null" if value is None else type(value).__name__
 
 
 def _text(index: int, item: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ with token metadata before this one in the history, in the same turn or an earli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,6 +51,17 @@ class PromptChain:
     def __init__(self) -> None:
         self._last: tuple[Column, Column | None] | None = None
 
+    @classmethod
+    def after(cls, turns: Sequence[Turn]) -> PromptChain:
+        """The state after some turns have been written."""
+        chain = cls()
+        for turn in reversed(turns):
+            for index in reversed(range(turn.item_count)):
+                chain._follow(turn.columns_of(index))
+                if chain._last is not None:
+                    return chain
+        return chain
+
     def stored(self, turn: Turn) -> Iterator[StoredColumn]:
         """The columns of a turn as they are written after what came before."""
         native = turn.native_items
@@ -93,9 +104,7 @@ class PromptChain:
         base_length = prompt.shape[0] + (generation.shape[0] if generation is not None else 0)
         if shared > base_length or description["shape"] != [shared + len(array)]:
             raise ValueError("a prompt extends a bundle that is too short")
-        return SuffixColumn(
-            self._last, shared, array, description["dtype"], description["digest"]
-        )
+        return SuffixColumn(self._last, shared, array, description["dtype"], description["digest"])
 
     def _follow(self, columns: dict[str, Column]) -> None:
         prompt, generation = columns.get(_PROMPT), columns.get(_GENERATION)

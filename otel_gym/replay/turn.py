@@ -65,6 +65,9 @@ class Turn:
     facts: ResponseFacts
     native_items: NativeItems | None
     scope: ReplayScope | None
+    _parts: tuple[Part, ...] | None
+    _skeleton: list[dict[str, Any]] | None
+    _digest: str | None
 
     def __init__(
         self,
@@ -162,7 +165,8 @@ class Turn:
                 for column in native.columns:
                     digest.update(f"\0{column.dtype}{column.shape}{column.digest}".encode())
             self._set("_digest", digest.hexdigest())
-        return self._digest  # type: ignore[return-value]  # set just above
+        assert self._digest is not None
+        return self._digest
 
     def replace_text(self, text: str) -> Turn:
         """A turn that says `text` instead: the first text part takes it and the others go.
@@ -238,7 +242,8 @@ class Turn:
         if self._skeleton is None:
             native = self.native_items
             self._set("_skeleton", [] if native is None else native.skeleton())
-        return self._skeleton  # type: ignore[return-value]  # set just above
+        assert self._skeleton is not None
+        return self._skeleton
 
     def _native_parts(self) -> tuple[Part, ...]:
         return parts_of(self._items())
