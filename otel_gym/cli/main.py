@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import sys
 from importlib.metadata import version
@@ -62,10 +61,6 @@ def run(arguments: list[str]) -> int:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is left to say, not even by the interpreter at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return result if isinstance(result, int) else 0
 
 
