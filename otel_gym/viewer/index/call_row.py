@@ -1,0 +1,95 @@
+"""A raw record as a row of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_gym.capture.derive import derive_fields
+from otel_gym.correlation.run import Run
+from otel_gym.tracing.options import SpanOptions
+from otel_gym.tracing.span_data import ERROR
+from otel_gym.tracing.spans import NOT_FAILURES, RecordPlace, span_from_record
+from otel_gym.viewer.index.messages import chain, request_items
+from otel_gym.viewer.index.schema import CALL_COLUMNS
+
+
+def call_row(
+    raw: Mapping[str, Any],
+    *,
+    number: int,
+    length_bytes: int,
+    place: RecordPlace,
+    run: Run,
+    options: SpanOptions,
+) -> dict[str, Any]:
+    """The row; a value of a wrong type is null, whatever the line holds."""
+    derived = derive_fields(raw)
+    span = span_from_record(raw, place, run, options)
+    error = text(derived["error_category"])
+    resend = derived["resend"] or {}
+    items = request_items(str(derived["dialect"]), derived["request"] or {})
+    digest = ""
+    for digest in chain(items):
+        pass
+    row = {
+        "number": number,
+        "offset_bytes": place.offset_bytes,
+        "length_bytes": length_bytes,
+        "model_call_id": text(derived["model_call_id"]),
+        "span_id": span.span_id,
+        "span_name": storable(span.name),
+        "span_error": int(span.status.code == ERROR),
+        "start_us": span.start_ns // 1000,
+        "end_us": span.end_ns // 1000,
+        "dialect": text(derived["dialect"]),
+        "model": text(derived["model"]),
+        "started_at": real(derived["started_at"]),
+        "completed_at": real(derived["completed_at"]),
+        "latency_ms": real(derived["latency_total_ms"]),
+        "ttft_ms": real(derived["latency_ttft_ms"]) if derived.get("streamed") else None,
+        "streamed": int(bool(derived.get("streamed"))),
+        "terminal": text(derived.get("stream_terminal")),
+        "status_code": whole(derived["status_code"]),
+        "error": error,
+        "failed": int(error is not None and error not in NOT_FAILURES),
+        "truncated": int(bool(span.attributes.get("otel_gym.response.truncated"))),
+        "finish_reason": text(derived["finish_reason"]),
+        "tokens_in": whole(derived["tokens_in"]),
+        "tokens_out": whole(derived["tokens_out"]),
+        "tokens_reasoning": whole(derived["tokens_reasoning"]),
+        "cached_tokens": whole(derived["cached_tokens"]),
+        "cache_creation_tokens": whole(derived["cache_creation_tokens"]),
+        "tool_calls": len(derived["tool_calls"]),
+        "resend_of": text(resend.get("of")),
+        "messages": len(items),
+        "chain": digest,
+    }
+    assert len(row) == len(CALL_COLUMNS)
+    return row
+
+
+def storable(value: str) -> str:
+    """Text that SQLite can hold: lone surrogates become visible escapes."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def text(value: object) -> str | None:
+    """A string of at most 500 characters."""
+    return storable(value[:500]) if isinstance(value, str) else None
+
+
+def whole(value: object) -> int | None:
+    """An integer of 64 bits."""
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def real(value: object) -> float | None:
+    """A finite number."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type] # an int or a float by the line above
+    except OverflowError:
+        return None
+    return number if abs(number) < 1e15 else None

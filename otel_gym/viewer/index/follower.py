@@ -1,0 +1,64 @@
+"""Keeps the index fresh while somebody looks, and sleeps when nobody does."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from typing import Final
+
+from otel_gym.viewer.index.indexer import Index
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 1.0
+"""Shortest time between two looks at the directory, in seconds."""
+REST: Final = 10.0
+"""A look that takes long is followed by a rest this many times as long."""
+ATTENTION_S: Final = 30.0
+"""How long after a request the directory is still followed, in seconds."""
+
+
+class Follower:
+    """A background thread that refreshes an index; started and stopped with the viewer."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._asked_at = time.monotonic()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="otel-gym-viewer", daemon=True)
+
+    def start(self) -> None:
+        """Begin with a refresh of everything."""
+        self._thread.start()
+
+    def attend(self) -> None:
+        """Somebody looks."""
+        self._asked_at = time.monotonic()
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self.index.refresh()
+            except (OSError, sqlite3.Error) as error:
+                self.index.problem = f"the index cannot be refreshed: {error}"
+                logger.warning("The index cannot be refreshed: %s", error)
+            self._pause(max(INTERVAL_S, self.index.progress.cost_s * REST))
+            while not self._stopping and time.monotonic() - self._asked_at > ATTENTION_S:
+                self._wake.clear()
+                self._wake.wait()
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))

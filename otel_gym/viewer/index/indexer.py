@@ -1,0 +1,312 @@
+"""`Index`: brings the index up to date with the files, and finds lines through it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from otel_gym.capture.layout import Layout
+from otel_gym.capture.source import Source
+from otel_gym.correlation.rollout_id import is_valid
+from otel_gym.correlation.run import Run, read_run
+from otel_gym.errors import StoreError
+from otel_gym.tracing.options import SpanOptions
+from otel_gym.tracing.rollout import read_rollout_mapping
+from otel_gym.tracing.spans import RecordPlace
+from otel_gym.viewer.index.call_row import call_row
+from otel_gym.viewer.index.database import Database, index_path
+from otel_gym.viewer.index.scan import FileState, scan, scan_one
+from otel_gym.viewer.index.schema import CALL_COLUMNS, ROLLOUT_COLUMNS, STATE_COLUMNS
+from otel_gym.viewer.index.summary_row import name_columns, summary_columns
+
+logger = logging.getLogger(__name__)
+
+_BATCH_S: Final = 0.25
+"""Longest transaction of a refresh, so that pages in between see what is there so far."""
+_FINGERPRINT_BYTES: Final = 4096
+_INSERT_CALL: Final = f"INSERT INTO calls VALUES({','.join('?' * (len(CALL_COLUMNS) + 1))})"
+_UPDATED: Final = [name for name in ROLLOUT_COLUMNS if name != "rollout_id"]
+_UPSERT_ROLLOUT: Final = (
+    f"INSERT INTO rollouts({','.join(ROLLOUT_COLUMNS)}) VALUES({','.join('?' * len(ROLLOUT_COLUMNS))})"
+    f" ON CONFLICT(rollout_id) DO UPDATE SET {','.join(f'{name}=excluded.{name}' for name in _UPDATED)}"
+    " RETURNING id"
+)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a refresh is."""
+
+    running: bool = False
+    done: int = 0
+    total: int = 0
+    first_done: bool = False
+    """Whether the whole directory was looked at once since the viewer began."""
+    cost_s: float = 0.0
+    """How long the last refresh took, in seconds."""
+
+
+class Index:
+    """The index of one capture directory; safe to use from several threads."""
+
+    def __init__(self, directory: Path, *, options: SpanOptions, keep: bool = True) -> None:
+        """Open the index of `directory`, in memory where it cannot stand beside the files. Raises `StoreError` for a damaged run file."""
+        self.layout = Layout(directory)
+        self.options = options
+        self.named_run = read_run(directory)
+        self.run = self.named_run or _unnamed(directory)
+        identity = f"{self.run.run_id}\n{options}"
+        self.database = Database(index_path(self.layout) if keep else None, identity)
+        self.progress = Progress()
+        self.generation = 1
+        """Rises with every change, so that what was computed from the index can be kept until then."""
+        self.problem: str | None = None
+        """Why the directory could not be looked at last, null when it could."""
+        self._changing = threading.Lock()
+        columns = ",".join(STATE_COLUMNS)
+        self._states = {
+            row[0]: FileState(*row[1:])
+            for row in self.database.tuples(f"SELECT rollout_id,{columns} FROM rollouts")
+        }
+
+    def refresh(self) -> bool:
+        """Bring all rollouts up to date; whether anything had changed."""
+        began = time.monotonic()
+        self.progress.running = True
+        try:
+            try:
+                found = scan(self.layout)
+                self.problem = None
+            except OSError as error:
+                self.problem = f"{self.layout.root}: cannot be listed: {error.strerror}"
+                return False
+            gone = self._states.keys() - found.keys()
+            stale = [name for name, state in found.items() if self._states.get(name) != state]
+            # The newest first: they are what a person who opens the viewer now is after.
+            stale.sort(key=lambda name: -(found[name].plain_mtime_ns or 0))
+            self.progress.done, self.progress.total = 0, len(stale)
+            for name in gone:
+                self._change({name: None})
+            while stale:
+                deadline = time.monotonic() + _BATCH_S
+                batch: dict[str, FileState | None] = {}
+                for name in stale[:512]:
+                    batch[name] = found[name]
+                done = self._change(batch, deadline)
+                self.progress.done += done
+                del stale[:done]
+            self.progress.first_done = True
+            return bool(gone) or self.progress.total > 0
+        finally:
+            self.progress.running = False
+            self.progress.cost_s = time.monotonic() - began
+
+    def refresh_one(self, rollout_id: str) -> bool:
+        """Bring one rollout up to date; whether it is there. An id that breaks the grammar never is."""
+        if not is_valid(rollout_id):
+            return False
+        state = scan_one(self.layout, rollout_id)
+        known = self._states.get(rollout_id)
+        if state.present and known != state:
+            self._change({rollout_id: state})
+        elif not state.present and known is not None:
+            self._change({rollout_id: None})
+        return rollout_id in self._states
+
+    def rollout(self, rollout_id: str) -> dict[str, Any] | None:
+        """The row of a rollout, as fresh as its files; null where there is none."""
+        if not self.refresh_one(rollout_id):
+            return None
+        return self.database.row("SELECT * FROM rollouts WHERE rollout_id=?", (rollout_id,))
+
+    def calls(self, rollout_key: int) -> list[dict[str, Any]]:
+        """The rows of a rollout's calls in file order; `rollout_key` is the `id` of its row."""
+        return self.database.rows(
+            "SELECT * FROM calls WHERE rollout=? ORDER BY number", (rollout_key,)
+        )
+
+    def rollout_of_trace(self, trace_id: str) -> str | None:
+        """The rollout whose trace it is."""
+        found = self.database.row("SELECT rollout_id FROM rollouts WHERE trace_id=?", (trace_id,))
+        return str(found["rollout_id"]) if found else None
+
+    def line(self, rollout_id: str, call: Mapping[str, Any]) -> bytes:
+        """The line of a call as it stands in the file. Raises `StoreError` where it is not there any more."""
+        with self._source(rollout_id) as source:
+            data = source.read(call["offset_bytes"], call["length_bytes"])
+        if len(data) != call["length_bytes"]:
+            raise StoreError(f"{rollout_id}: line {call['number']} is not where it was")
+        return data
+
+    def raw_record(self, rollout_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
+        """The raw record of a call. Raises `StoreError` where the line is not there any more."""
+        try:
+            value = orjson.loads(self.line(rollout_id, call))
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{rollout_id}: line {call['number']} is not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise StoreError(f"{rollout_id}: line {call['number']} is not a record")
+        return value
+
+    def raw_records(self, rollout_id: str) -> list[tuple[int, dict[str, Any]]]:
+        """(offset_bytes, raw record) of every readable line. Raises `StoreError` or `OSError`."""
+        found = []
+        with self._source(rollout_id) as source:
+            for offset, line in source.lines():
+                record = _record(line) if line.endswith(b"\n") else None
+                if record is not None:
+                    found.append((offset, record))
+        return found
+
+    def rollout_record(self, rollout_id: str) -> dict[str, Any] | None:
+        """The rollout's own record, null where there is none or it cannot be read."""
+        try:
+            found = read_rollout_mapping(self.layout.root, rollout_id)
+        except (StoreError, OSError):
+            return None
+        return None if found is None else dict(found)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+    # -- inside
+
+    def _source(self, rollout_id: str) -> Source:
+        return Source(self.layout.records(rollout_id), self.layout.packed(rollout_id))
+
+    def _change(self, wanted: Mapping[str, FileState | None], deadline: float = 0.0) -> int:
+        """Bring these rollouts to these states in one transaction; how many were done when the time was over (at least one)."""
+        done = 0
+        reached: dict[str, FileState | None] = {}
+        with self._changing, self.database.writing() as connection:
+            for rollout_id, state in wanted.items():
+                if state is None:
+                    self._remove(connection, rollout_id)
+                else:
+                    self._index(connection, rollout_id, state)
+                reached[rollout_id] = state
+                done += 1
+                if deadline and time.monotonic() > deadline:
+                    break
+            self.generation += 1
+        for rollout_id, state in reached.items():
+            if state is None:
+                self._states.pop(rollout_id, None)
+            else:
+                self._states[rollout_id] = state
+        return done
+
+    def _remove(self, connection: Any, rollout_id: str) -> None:
+        for (key,) in connection.execute(
+            "SELECT id FROM rollouts WHERE rollout_id=?", (rollout_id,)
+        ).fetchall():
+            connection.execute("DELETE FROM calls WHERE rollout=?", (key,))
+            connection.execute("DELETE FROM rollouts WHERE id=?", (key,))
+
+    def _index(self, connection: Any, rollout_id: str, state: FileState) -> None:
+        known = connection.execute(
+            "SELECT id,indexed_bytes,lines,damaged,head,tail FROM rollouts WHERE rollout_id=?",
+            (rollout_id,),
+        ).fetchone()
+        calls: list[dict[str, Any]] = []
+        start = lines = damaged = end = 0
+        head = tail = ""
+        try:
+            with self._source(rollout_id) as source:
+                if known is not None and known[1]:
+                    if _fingerprint(source, known[1]) == (known[4], known[5]):
+                        start, lines, damaged = known[1], known[2], known[3]
+                end = start
+                for offset, line in source.lines(start):
+                    if not line.endswith(b"\n"):
+                        break  # still being written
+                    end = offset + len(line)
+                    if not line.strip():
+                        continue
+                    record = _record(line)
+                    if record is None:
+                        damaged += 1
+                    else:
+                        calls.append(self._call(record, rollout_id, lines, offset, len(line)))
+                    lines += 1
+                head, tail = _fingerprint(source, end)
+        except (StoreError, OSError) as error:
+            logger.warning("%s cannot be read whole: %s", rollout_id, error)
+            damaged += 1
+        new = calls
+        if known is not None:
+            if start:
+                old = connection.execute(
+                    f"SELECT {','.join(CALL_COLUMNS)} FROM calls WHERE rollout=? ORDER BY number",
+                    (known[0],),
+                ).fetchall()
+                calls = [dict(zip(CALL_COLUMNS, row, strict=True)) for row in old] + new
+            else:
+                connection.execute("DELETE FROM calls WHERE rollout=?", (known[0],))
+        row = {
+            "rollout_id": rollout_id,
+            **name_columns(rollout_id, self.run.run_id),
+            **state._asdict(),
+            "indexed_bytes": end,
+            "lines": lines,
+            "damaged": damaged,
+            "head": head,
+            "tail": tail,
+            **summary_columns(calls, self.rollout_record(rollout_id) or {}),
+        }
+        cursor = connection.execute(_UPSERT_ROLLOUT, [row[name] for name in ROLLOUT_COLUMNS])
+        [(key,)] = cursor.fetchall()
+        connection.executemany(
+            _INSERT_CALL, [[key, *(call[name] for name in CALL_COLUMNS)] for call in new]
+        )
+
+    def _call(
+        self, record: dict[str, Any], rollout_id: str, number: int, offset: int, length: int
+    ) -> dict[str, Any]:
+        place = RecordPlace(rollout_id, self.layout.records(rollout_id).name, offset)
+        return call_row(
+            record,
+            number=number,
+            length_bytes=length,
+            place=place,
+            run=self.run,
+            options=self.options,
+        )
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _fingerprint(source: Source, end: int) -> tuple[str, str]:
+    """Digests of the beginning and the end of the first `end` bytes; empty where there are not so many."""
+    if not end or source.length_bytes < end:
+        return "", ""
+    size = min(_FINGERPRINT_BYTES, end)
+    parts = (source.read(0, size), source.read(end - size, size))
+    head, tail = (hashlib.blake2b(part, digest_size=8).hexdigest() for part in parts)
+    return head, tail
+
+
+def _unnamed(directory: Path) -> Run:
+    """A stand-in for the run of a directory that has no run file: the viewer writes none."""
+    name = hashlib.sha256(str(directory.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
+    return Run(
+        schema=1,
+        run_id=f"unnamed-{name[:16]}",
+        created_at=0.0,
+        resource={"service.name": "otel-gym"},
+    )
