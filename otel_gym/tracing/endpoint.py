@@ -1,0 +1,123 @@
+"""Where spans go and how: the OTLP exporter variables, read once.
+
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/. A variable of the signal (`OTEL_EXPORTER_OTLP_TRACES_*`) wins over the general one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from otel_gym.errors import UsageProblem
+
+Protocol = Literal["http/protobuf", "grpc"]
+Compression = Literal["none", "gzip", "deflate"]
+
+_VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
+_DEFAULT_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpEndpoint:
+    """One OTLP receiver for spans."""
+
+    url: str
+    """Full URL for http/protobuf; scheme, host and port for grpc."""
+    protocol: Protocol = "http/protobuf"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    compression: Compression = "none"
+    timeout_s: float = _DEFAULT_TIMEOUT_S
+    """Longest wait for one request's answer, in seconds."""
+    certificate: str | None = None
+    """File of the certificates that the server's is checked against; null takes the system's."""
+    client_key: str | None = None
+    client_certificate: str | None = None
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return urlsplit(self.url).scheme == "https"
+
+
+def traces_endpoint(
+    configured: str | None, environment: Mapping[str, str] = os.environ, *, explicit: bool = False
+) -> OtlpEndpoint | None:
+    """The endpoint for spans, or null where none is configured.
+
+    `configured` is a base URL from settings or, if `explicit`, from the command line, where it wins over the variables. Over HTTP `/v1/traces` is
+    appended to a base URL; OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, and an explicit URL with a path, are taken as they stand. Raises `UsageProblem`.
+    """
+    protocol = _choice(environment, "PROTOCOL", ("http/protobuf", "grpc"), "http/protobuf")
+    own = environment.get(f"{_VARIABLE}TRACES_ENDPOINT", "").strip()
+    general = environment.get(f"{_VARIABLE}ENDPOINT", "").strip()
+    if explicit and configured:
+        url, as_it_stands = configured, urlsplit(configured).path not in ("", "/")
+    elif own:
+        url, as_it_stands = own, True
+    else:
+        url, as_it_stands = general or configured or "", False
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageProblem(
+            f"OTLP endpoint {url!r}: must be an http or https URL such as http://127.0.0.1:4318"
+        )
+    if protocol == "grpc":
+        url = f"{parts.scheme}://{parts.netloc}"
+    elif not as_it_stands:
+        url = url.rstrip("/") + "/v1/traces"
+    return OtlpEndpoint(
+        url=url,
+        protocol=protocol,  # type: ignore[arg-type] # one of the choices
+        headers=parse_headers(_value(environment, "HEADERS")),
+        compression=_choice(environment, "COMPRESSION", ("none", "gzip", "deflate"), "none"),  # type: ignore[arg-type] # one of the choices
+        timeout_s=_timeout(environment),
+        certificate=_value(environment, "CERTIFICATE") or None,
+        client_key=_value(environment, "CLIENT_KEY") or None,
+        client_certificate=_value(environment, "CLIENT_CERTIFICATE") or None,
+    )
+
+
+def parse_headers(value: str) -> dict[str, str]:
+    """Headers of `key=value,key=value`, both percent-decoded; names are lower case."""
+    headers: dict[str, str] = {}
+    for member in value.split(","):
+        key, separator, rest = member.partition("=")
+        if separator and key.strip():
+            headers[unquote(key.strip()).lower()] = unquote(rest.strip())
+    return headers
+
+
+def _value(environment: Mapping[str, str], name: str) -> str:
+    return (
+        environment.get(f"{_VARIABLE}TRACES_{name}") or environment.get(f"{_VARIABLE}{name}") or ""
+    ).strip()
+
+
+def _choice(
+    environment: Mapping[str, str], name: str, choices: tuple[str, ...], default: str
+) -> str:
+    value = _value(environment, name).lower()
+    if not value:
+        return default
+    if value not in choices:
+        raise UsageProblem(f"{_VARIABLE}{name}={value}: must be one of {', '.join(choices)}")
+    return value
+
+
+def _timeout(environment: Mapping[str, str]) -> float:
+    """OTEL_EXPORTER_OTLP_TIMEOUT in seconds, as the Python SDK reads it (the specification says milliseconds)."""
+    value = _value(environment, "TIMEOUT")
+    if not value:
+        return _DEFAULT_TIMEOUT_S
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise UsageProblem(f"{_VARIABLE}TIMEOUT={value}: must be a number of seconds above 0")
+    return seconds

@@ -1,0 +1,165 @@
+"""What a response says: ids, finish reasons, usage and tool calls, read by the shape that the answer has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_gym.tracing.reading import MAX_ITEMS, count, mapping, sequence, text
+from otel_gym.tracing.span_data import AttributeValue
+
+LIMIT_REASONS: Final = frozenset(
+    {"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"}
+)
+"""Finish reasons that say the output was cut by a limit."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of a call; null where the engine said nothing. Input includes both cache counts."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    audio_input: int | None = None
+    audio_output: int | None = None
+
+
+def usage_of(response: Mapping[str, Any]) -> Usage:
+    """The usage of a response, the same counts as the derived record gives."""
+    reported = response.get("usage")
+    if type(reported) is not dict:
+        return Usage()
+    usage = Usage()
+    tokens = count(reported.get("input_tokens"))
+    usage.input_tokens = tokens if tokens is not None else count(reported.get("prompt_tokens"))
+    tokens = count(reported.get("output_tokens"))
+    usage.output_tokens = tokens if tokens is not None else count(reported.get("completion_tokens"))
+    read = count(reported.get("cache_read_input_tokens"))
+    write = count(reported.get("cache_creation_input_tokens"))
+    if read or write:
+        usage.input_tokens = (usage.input_tokens or 0) + (read or 0) + (write or 0)
+    details_in = mapping(reported.get("prompt_tokens_details")) or mapping(
+        reported.get("input_tokens_details")
+    )
+    details_out = mapping(reported.get("output_tokens_details")) or mapping(
+        reported.get("completion_tokens_details")
+    )
+    for value in (
+        details_in.get("cached_tokens"),
+        details_in.get("cached_input_tokens"),
+        read,
+        reported.get("cached_input_tokens"),
+    ):
+        if (cached := count(value)) is not None:
+            usage.cache_read = cached
+            break
+    usage.cache_write = write if write is not None else count(details_in.get("cache_write_tokens"))
+    for value in (
+        details_out.get("reasoning_tokens"),
+        details_out.get("thinking_tokens"),
+        reported.get("reasoning_output_tokens"),
+    ):
+        if (reasoning := count(value)) is not None:
+            usage.reasoning = reasoning
+            break
+    usage.audio_input = count(details_in.get("audio_tokens"))
+    usage.audio_output = count(details_out.get("audio_tokens"))
+    return usage
+
+
+def add_response(facts: dict[str, AttributeValue], response: Mapping[str, Any]) -> None:
+    """Adds id, model and status of an answer."""
+    if (identity := text(response.get("id"))) is not None:
+        facts["gen_ai.response.id"] = identity
+    if (model := text(response.get("model"))) is not None:
+        facts["gen_ai.response.model"] = model
+    if (status := text(response.get("status"))) is not None:
+        facts["otel_gym.response.status"] = status
+
+
+def add_openai_response(facts: dict[str, AttributeValue], response: Mapping[str, Any]) -> None:
+    """Adds what only OpenAI itself answers with."""
+    if (tier := text(response.get("service_tier"))) is not None:
+        facts["openai.response.service_tier"] = tier
+    if (fingerprint := text(response.get("system_fingerprint"))) is not None:
+        facts["openai.response.system_fingerprint"] = fingerprint
+
+
+def add_usage(facts: dict[str, AttributeValue], usage: Usage) -> None:
+    """Adds the token counts; a part of a total only where it is not 0 (the convention's rule)."""
+    if usage.input_tokens is not None:
+        facts["gen_ai.usage.input_tokens"] = usage.input_tokens
+    if usage.output_tokens is not None:
+        facts["gen_ai.usage.output_tokens"] = usage.output_tokens
+    if usage.cache_read:
+        facts["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read
+    if usage.cache_write:
+        facts["gen_ai.usage.cache_write.input_tokens"] = usage.cache_write
+    if usage.reasoning:
+        facts["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning
+    if usage.audio_input:
+        facts["gen_ai.usage.audio.input_tokens"] = usage.audio_input
+    if usage.audio_output:
+        facts["gen_ai.usage.audio.output_tokens"] = usage.audio_output
+
+
+def finish_reasons_of(response: Mapping[str, Any]) -> list[str | None]:
+    """One reason per choice, as the engine said it; null where a choice has none. A completed Responses answer names none."""
+    choices = response.get("choices")
+    if type(choices) is list:
+        return [text(mapping(choice).get("finish_reason")) for choice in choices[:MAX_ITEMS]]
+    if type(response.get("output")) is list or "incomplete_details" in response:
+        reason = text(mapping(response.get("incomplete_details")).get("reason"))
+        if reason is not None:
+            return [reason]
+        return [None] if response.get("status") in ("failed", "cancelled", "incomplete") else []
+    if "stop_reason" in response:
+        return [text(response.get("stop_reason"))]
+    return []
+
+
+def tool_call_names(response: Mapping[str, Any]) -> list[str]:
+    """The names of the tools that the response calls, in order; an empty string for one without a name."""
+    names: list[object] = []
+    if type(output := response.get("output")) is list:
+        names = [
+            item.get("name")
+            for item in output
+            if type(item) is dict and item.get("type") == "function_call"
+        ]
+    elif type(choices := response.get("choices")) is list:
+        for choice in choices:
+            for call in sequence(mapping(mapping(choice).get("message")).get("tool_calls")):
+                described = mapping(call)
+                names.append(
+                    mapping(described.get("function")).get("name")
+                    or mapping(described.get("custom")).get("name")
+                )
+    elif type(content := response.get("content")) is list:
+        names = [
+            block.get("name")
+            for block in content
+            if type(block) is dict and block.get("type") == "tool_use"
+        ]
+    return [text(name) or "" for name in names]
+
+
+def error_of(response: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(code, message) of the error object in a response; null for what it lacks."""
+    error = response.get("error")
+    if type(error) is str:
+        return None, text(error)
+    described = mapping(error)
+    code = text(described.get("code")) or text(described.get("type"))
+    if code is None and type(described.get("code")) is int:
+        code = str(described["code"])
+    message = text(described.get("message"))
+    if not described and response.get("object") == "error":  # the older vLLM form
+        code, message = text(response.get("type")), text(response.get("message"))
+    if not described and message is None:
+        message = text(response.get("detail"))
+    return code, message

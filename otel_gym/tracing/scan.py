@@ -1,0 +1,73 @@
+"""Which parts of a directory's capture files a backend has not got."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_gym.tracing.cursors import FileCursor
+from otel_gym.tracing.files import (
+    COMPRESSED_SUFFIX,
+    capture_files,
+    fingerprint,
+    record_file_name,
+)
+
+UNKNOWN_END: Final = 1 << 62
+"""End of a gap in a packed file, whose size is known only when it has been read."""
+
+
+class Gap(NamedTuple):
+    """A part of a rollout's capture file that is still to be exported."""
+
+    rollout_id: str
+    start: int
+    end: int
+    is_own: bool
+    """Whether its records pass this process for the first time, so that metrics count them."""
+    since: float
+    """Monotonic seconds since when it waits."""
+
+
+def gaps_left(
+    directory: Path, cursors: Mapping[str, FileCursor], *, is_own: bool, now: float
+) -> list[Gap]:
+    """Everything in `directory` that `cursors` does not have."""
+    gaps: list[Gap] = []
+    for rollout_id, path in capture_files(directory):
+        name = record_file_name(rollout_id)
+        end = _size(path)
+        cursor = cursors.get(name)
+        if cursor is not None and cursor.fingerprint == fingerprint(directory, rollout_id):
+            missing = cursor.done.missing(end)
+        else:
+            missing = [(0, end)] if end else []
+        gaps.extend(Gap(rollout_id, start, stop, is_own, now) for start, stop in missing)
+    return gaps
+
+
+def gaps_grown(directory: Path, ends: Mapping[str, int], *, is_own: bool, now: float) -> list[Gap]:
+    """What has been appended since the files ended at `ends` (by file name); a file that got shorter was begun anew."""
+    gaps: list[Gap] = []
+    for rollout_id, path in capture_files(directory):
+        name = record_file_name(rollout_id)
+        known = ends.get(name, 0)
+        if known and path.name.endswith(COMPRESSED_SUFFIX):
+            continue
+        end = _size(path)
+        if end > known:
+            gaps.append(Gap(rollout_id, known, end, is_own, now))
+        elif 0 < end < known < UNKNOWN_END:
+            gaps.append(Gap(rollout_id, 0, end, is_own, now))
+    return gaps
+
+
+def _size(path: Path) -> int:
+    if path.name.endswith(COMPRESSED_SUFFIX):
+        return UNKNOWN_END
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

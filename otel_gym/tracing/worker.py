@@ -1,0 +1,241 @@
+"""The exporting thread's work: turns what is due into a batch of encoded spans, and gets it across."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_gym.correlation.run import Run
+from otel_gym.counters import count
+from otel_gym.tracing.backlog import Backlog
+from otel_gym.tracing.cursors import Cursors
+from otel_gym.tracing.delivery import Batch, Delivery, Source, parked_entry
+from otel_gym.tracing.encode import SpanEncoder, encode_span
+from otel_gym.tracing.endpoint import OtlpEndpoint
+from otel_gym.tracing.files import fingerprint, open_capture, read_lines, record_file_name
+from otel_gym.tracing.options import SpanOptions
+from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
+from otel_gym.tracing.scan import Gap, gaps_grown, gaps_left
+from otel_gym.tracing.sender import Sender, open_sender
+from otel_gym.tracing.spans import RecordPlace, rollout_span, span_from_record
+
+if TYPE_CHECKING:
+    from otel_gym.tracing.span_data import SpanData
+
+_YIELD_EVERY_SPANS: Final = 4
+"""Spans made in a row before the interpreter lock is given away: an event loop in this process then waits a fraction of a millisecond, not the
+interpreter's switch interval."""
+_KNOWN_FILES: Final = 4096
+
+
+class Worker:
+    """Used by one thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        run: Run,
+        options: SpanOptions,
+        endpoint: OtlpEndpoint,
+        backlog: Backlog,
+        *,
+        batch_max_spans: int,
+        batch_max_bytes: int,
+        follow: bool,
+        on_span: Callable[[SpanData, Mapping[str, Any]], None] | None,
+        sender: Callable[[], Sender] | None,
+        pause: Callable[[float], bool],
+    ) -> None:
+        self._directory = directory
+        self._run = run
+        self._options = options
+        self._backlog = backlog
+        self._follow = follow
+        self._on_span = on_span
+        encoder = SpanEncoder(run, options)
+        self._cursors = Cursors(directory, endpoint.url)
+        self._delivery = Delivery(
+            sender or (lambda: open_sender(endpoint)),
+            encoder,
+            accepted=self._on_accepted,
+            parked=lambda source, reason: self._cursors.park(parked_entry(source, reason)),
+            pause=pause,
+        )
+        self.batch = Batch(batch_max_spans, batch_max_bytes - encoder.overhead_bytes)
+        self.exported = 0
+        self._rollouts = RolloutFiles(directory)
+        self._ends: dict[str, int] = {}
+        self._fingerprints: OrderedDict[str, str] = OrderedDict()
+
+    @property
+    def batch_opened_at(self) -> float | None:
+        """Monotonic seconds at which the batch got its first span; null where it is empty."""
+        return self.batch.opened_at if self.batch else None
+
+    def load(self) -> None:
+        """Finds what the cursor says is left over."""
+        found = self._cursors.load()
+        self._rollouts.load(found)
+        self._backlog.add_gaps(
+            self._noted(
+                gaps_left(self._directory, found, is_own=self._follow, now=time.monotonic())
+            )
+        )
+        if self._follow:
+            for name, cursor in found.items():
+                self._ends.setdefault(name, max((end for _, end in cursor.done), default=0))
+        self._scan_rollouts()
+
+    def scan(self) -> None:
+        """Looks for rollout records and, when following, for appended records."""
+        if self._follow:
+            self._backlog.add_gaps(
+                self._noted(
+                    gaps_grown(self._directory, self._ends, is_own=True, now=time.monotonic())
+                )
+            )
+        self._scan_rollouts()
+
+    def fill(self) -> None:
+        """Fills the batch: fresh records first, then rollouts, then what has to be read back from files."""
+        made = 0
+        while not self.batch.is_full() and (written := self._backlog.first()) is not None:
+            rollout_id, start = written.rollout_id, written.offset_bytes
+            if start == 0:
+                self._fingerprints.pop(rollout_id, None)
+            if not self._add(
+                written.record, rollout_id, start, start + written.length_bytes, start, True
+            ):
+                return
+            self._backlog.drop_first()
+            made += 1
+            if made % _YIELD_EVERY_SPANS == 0:
+                time.sleep(0)
+        while not self.batch.is_full() and (due := self._backlog.take_rollout()) is not None:
+            self._add_rollout(*due)
+        while not self.batch.is_full() and (gap := self._backlog.first_gap()) is not None:
+            self._backlog.gap_reached(gap, self._read_gap(gap))
+
+    def send(self) -> None:
+        """Gets the batch across; keeps it where that was given up for now."""
+        if self._delivery.deliver(self.batch):
+            self.batch.clear()
+        self._cursors.save()
+
+    def close(self) -> None:
+        """Writes the cursor and gives up the connection."""
+        self._cursors.save()
+        self._delivery.close()
+
+    def _add(
+        self,
+        record: Mapping[str, Any],
+        rollout_id: str,
+        offset: int,
+        end: int,
+        done_from: int,
+        is_own: bool,
+    ) -> bool:
+        """Adds the span of a record to the batch; false where it did not fit."""
+        name = record_file_name(rollout_id)
+        place = RecordPlace(rollout_id, name, offset)
+        span = span_from_record(record, place, self._run, self._options)
+        encoded = encode_span(span)
+        if not self.batch.fits(encoded):
+            return False
+        if is_own and self._on_span is not None:
+            self._on_span(span, record)
+        mark = self._fingerprint(rollout_id)
+        self.batch.add(
+            encoded, Source(name, mark, done_from, end, str(record.get("model_call_id")))
+        )
+        return True
+
+    def _add_rollout(self, rollout_id: str, is_own: bool) -> None:
+        read = self._rollouts.read(rollout_id)
+        if read is None:
+            return
+        record, data = read
+        mark = digest_of(data)
+        if self._rollouts.is_done(rollout_id, mark):
+            return
+        span = rollout_span(record, self._run, self._options)
+        encoded = encode_span(span)
+        if not self.batch.fits(encoded):
+            self._backlog.add_rollouts([rollout_id], is_own=is_own)
+            return
+        self._rollouts.done(rollout_id, mark)
+        if (is_own or self._follow) and self._on_span is not None:
+            self._on_span(span, record)
+        name = str(span.attributes["otel_gym.record.file"])
+        self.batch.add(encoded, Source(name, mark, 0, len(data), rollout_id))
+
+    def _read_gap(self, gap: Gap) -> int:
+        """Adds the records of a gap to the batch; gives the position up to which that is done."""
+        rollout_id = gap.rollout_id
+        name = record_file_name(rollout_id)
+        known = self._fingerprints.pop(rollout_id, None)
+        mark = self._fingerprint(rollout_id)
+        position = gap.start if known is None or known == mark else 0
+        file = open_capture(self._directory, rollout_id)
+        if file is None:
+            return gap.end
+        made = 0
+        with file:
+            for line in read_lines(file, position, gap.end):
+                end = line.offset_bytes + line.length_bytes
+                if line.record is None:
+                    source = Source(name, mark, line.offset_bytes, end, "")
+                    self._cursors.park(parked_entry(source, "is no JSON object"))
+                    self._cursors.done(name, mark, position, end)
+                    count("export.parked")
+                elif not self._add(
+                    line.record, rollout_id, line.offset_bytes, end, position, gap.is_own
+                ):
+                    return position
+                position = end
+                made += 1
+                if made % _YIELD_EVERY_SPANS == 0:
+                    time.sleep(0)
+                if self.batch.is_full():
+                    return position
+        if self._follow:
+            self._ends[name] = position  # a torn last line is looked at again
+        return gap.end
+
+    def _noted(self, gaps: list[Gap]) -> list[Gap]:
+        if self._follow:
+            for gap in gaps:
+                self._ends[record_file_name(gap.rollout_id)] = gap.end
+        return gaps
+
+    def _scan_rollouts(self) -> None:
+        self._backlog.add_rollouts(self._rollouts.changed(), is_own=False)
+
+    def _fingerprint(self, rollout_id: str) -> str:
+        mark = self._fingerprints.get(rollout_id)
+        if mark is None:
+            mark = fingerprint(self._directory, rollout_id) or ""
+            self._fingerprints[rollout_id] = mark
+            if len(self._fingerprints) > _KNOWN_FILES:
+                self._fingerprints.popitem(last=False)
+        return mark
+
+    def _on_accepted(self, sources: list[Source]) -> None:
+        """Notes the ranges in the cursor, neighbours as one."""
+        self.exported += len(sources)
+        merged: dict[tuple[str, str], Source] = {}
+        for source in sources:
+            key = (source.file_name, source.fingerprint)
+            before = merged.get(key)
+            if before is not None and before.end == source.start:
+                merged[key] = before._replace(end=source.end)
+                continue
+            if before is not None:
+                self._cursors.done(*before[:4])
+            merged[key] = source
+        for source in merged.values():
+            self._cursors.done(*source[:4])
