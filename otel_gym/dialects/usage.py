@@ -68,17 +68,13 @@ def read_usage(dialect: DialectName | str, response: Mapping[str, Any] | None) -
         if input_tokens is not None or beside:
             input_tokens = (input_tokens or 0) + beside
     if cached is None:
-        cached = (
-            read
-            if read is not None
-            else _first(usage, "cached_input_tokens", "cached_tokens", "prompt_cache_hit_tokens")
-        )
+        cached = read if read is not None else _first(usage, "cached_input_tokens")
     cache_write = created
     if cache_write is None:
         cache_write = _first_of(inputs, "cache_write_tokens", "cache_creation_tokens")
     reasoning = _first_of(outputs, "reasoning_tokens", "thinking_tokens")
     if reasoning is None:
-        reasoning = _first(usage, "reasoning_output_tokens", "reasoning_tokens")
+        reasoning = _first(usage, "reasoning_output_tokens")
     provider_total = _count(usage, "total_tokens")
     total = provider_total
     if total is None and input_tokens is not None and output is not None:
