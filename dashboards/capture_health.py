@@ -30,6 +30,23 @@ def _mean(metric: str) -> str:
     return f"sum(rate({metric}_sum{RATE})) / sum(rate({metric}_count{RATE}))"
 
 
+def _refused(job: str) -> str:
+    refused, failed = (
+        _rate(f'otelcol_receiver_{kind}_spans_total{{job="{job}"}}')
+        for kind in ("refused", "failed")
+    )
+    return f"{refused} + {failed}"
+
+
+GIVEN_UP = " or ".join(
+    "label_replace("
+    + _rate(f"otelcol_exporter_{kind}_failed_spans_total", "job")
+    + f', "reason", "{kind}", "", "")'
+    for kind in ("send", "enqueue")
+)
+"""By job and reason: a series is there only once its first span has failed, so the two are joined, not added."""
+
+
 def dashboard() -> builders.Dashboard:
     """The dashboard of the capture itself."""
     return (
@@ -193,25 +210,9 @@ def dashboard() -> builders.Dashboard:
                 "Is anything lost? A refused span is sent again by otel-gym; a failed one at the Collector or "
                 "Jaeger is gone from there and comes back with `otel-gym export`.",
                 [
-                    (
-                        _rate(
-                            '{__name__=~"otelcol_receiver_(refused|failed)_spans_total",job="collector"}'
-                        ),
-                        "Collector refused",
-                    ),
-                    (
-                        _rate(
-                            '{__name__=~"otelcol_receiver_(refused|failed)_spans_total",job="jaeger"}'
-                        ),
-                        "Jaeger refused",
-                    ),
-                    (
-                        _rate(
-                            '{__name__=~"otelcol_exporter_(send|enqueue)_failed_spans_total"}',
-                            "job",
-                        ),
-                        "{{job}} gave up",
-                    ),
+                    (_refused("collector"), "Collector refused"),
+                    (_refused("jaeger"), "Jaeger refused"),
+                    (GIVEN_UP, "{{job}} gave up ({{reason}})"),
                 ],
                 "ops",
             )
