@@ -1,0 +1,152 @@
+"""One rollout asked of the agent: its `/run`, and everything that can come back instead of a result."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+
+from otel_gym.errors import OtelGymError, UsageProblem
+from otel_gym.servers.answers import encode_json
+
+MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+CONNECT_TRIES: Final = 4
+_CONNECT_PAUSE_S: Final = 0.25
+_SHOWN: Final = 300
+
+
+class RolloutFailure(OtelGymError):
+    """An attempt without a result. `code` is one of
+
+    agent_unreachable          no connection: the agent never got the request, so it is no attempt
+    agent_connection_lost      the connection broke before the answer was whole
+    agent_timeout              no answer in the time given
+    agent_status               an HTTP status of 400 or above
+    agent_response_too_large   more bytes than are taken
+    agent_response_not_json    not JSON, or no JSON object
+    """
+
+    def __init__(self, code: str, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+    @property
+    def is_attempt(self) -> bool:
+        """Whether the agent may have begun the rollout."""
+        return self.code != "agent_unreachable"
+
+
+class AgentClient:
+    """The agent at `url` (with or without /run). Raises `UsageProblem` for what is no URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        concurrency: int,
+        timeout_s: float | None = None,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageProblem(f"agent {url!r}: must be a URL such as http://127.0.0.1:9000")
+        self.url = url.rstrip("/").removesuffix("/run")
+        self._parts = parts
+        self._max_response_bytes = max_response_bytes
+        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        timeout = httpx.Timeout(timeout_s, connect=10.0)
+        # An agent is the collector's own, not a site on the net: proxies of the environment do not stand between them.
+        self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+
+    async def check(self) -> None:
+        """Raise `UsageProblem` where nothing listens at the agent's address."""
+        port = self._parts.port or {"https": 443}.get(self._parts.scheme, 80)
+        try:
+            async with asyncio.timeout(10):
+                _, writer = await asyncio.open_connection(self._parts.hostname, port)
+            writer.close()
+        except (OSError, TimeoutError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise UsageProblem(
+                f"agent {self.url}: cannot be reached ({reason}); start it, or check --agent"
+            ) from None
+
+    async def run(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+        """The agent's result of one rollout. Raises `RolloutFailure`."""
+        content = encode_json(body)
+        for attempt in range(1, CONNECT_TRIES + 1):
+            try:
+                return await self._run(content, headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                if attempt == CONNECT_TRIES:
+                    raise RolloutFailure(
+                        "agent_unreachable",
+                        f"the agent at {self.url} cannot be reached: {error or type(error).__name__}",
+                    ) from error
+                # Spread out, so that the callers of an agent that was restarted do not all come at once.
+                await asyncio.sleep(_CONNECT_PAUSE_S * 2**attempt * random.uniform(0.5, 1.0))
+            except httpx.TimeoutException as error:
+                raise RolloutFailure("agent_timeout", "the agent did not answer in time") from error
+            except httpx.HTTPError as error:
+                raise RolloutFailure(
+                    "agent_connection_lost",
+                    f"the agent's connection broke: {error or type(error).__name__}",
+                ) from error
+        raise AssertionError("unreachable")
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _run(self, content: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+        sent = {"content-type": "application/json", **headers}
+        async with self._client.stream(
+            "POST", f"{self.url}/run", content=content, headers=sent
+        ) as response:
+            parts: list[bytes] = []
+            size = 0
+            async for part in response.aiter_bytes():
+                size += len(part)
+                if size > self._max_response_bytes:
+                    raise RolloutFailure(
+                        "agent_response_too_large",
+                        f"the agent's answer is larger than {self._max_response_bytes} bytes",
+                    )
+                parts.append(part)
+        data = b"".join(parts)
+        if response.status_code >= 400:
+            raise RolloutFailure(
+                "agent_status",
+                f"the agent answered {response.status_code}: {_shown(data)}",
+                status=response.status_code,
+            )
+        return _object(data)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise RolloutFailure(
+            "agent_response_not_json", f"the agent's answer is not JSON: {_shown(data)}"
+        ) from None
+    if not isinstance(value, dict):
+        raise RolloutFailure(
+            "agent_response_not_json",
+            f"the agent's answer must be a JSON object, not a {type(value).__name__}",
+        )
+    return value
+
+
+def _shown(data: bytes) -> str:
+    """The beginning of an answer, in one line and without anything that could steer a terminal."""
+    text = data[: 4 * _SHOWN].decode("utf-8", "replace")
+    text = "".join(c if c.isprintable() else " " for c in text)
+    text = " ".join(text.split()) or "an empty body"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
