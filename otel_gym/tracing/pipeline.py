@@ -79,7 +79,8 @@ class Pipeline:
         self._arguments = (directory, run, options, endpoint)
         self._limits = limits or PipelineLimits()
         self._follow = follow
-        self._on_span = on_span
+        self.on_span = on_span
+        """Told of every span that this process makes for the first time; may be set at any time."""
         self._sender = sender
         self._is_started = False
         self._reset()
@@ -179,7 +180,7 @@ class Pipeline:
             batch_max_spans=self._limits.batch_max_spans,
             batch_max_bytes=self._limits.batch_max_bytes,
             follow=self._follow,
-            on_span=self._on_span,
+            on_span=self._tell,
             sender=self._sender,
             pause=lambda seconds: not self._stop.wait(seconds),
         )
@@ -193,6 +194,10 @@ class Pipeline:
     def _after_fork(self) -> None:
         """In a child: what was queued belongs to the parent, and so does its connection."""
         self._reset()
+
+    def _tell(self, span: SpanData, record: Mapping[str, Any]) -> None:
+        if self.on_span is not None:
+            self.on_span(span, record)
 
     def _spawn(self) -> None:
         with self._lock:

@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_gym.tracing.reading import MAX_ITEMS, count, mapping, sequence, text
+from otel_gym.dialects.usage import TokenUsage
+from otel_gym.tracing.reading import MAX_ITEMS, mapping, sequence, text
 from otel_gym.tracing.span_data import AttributeValue
+
+_INT64: Final = 2**63
 
 LIMIT_REASONS: Final = frozenset(
     {"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"}
 )
 """Finish reasons that say the output was cut by a limit."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """Token counts of a call; null where the engine said nothing. Input includes both cache counts."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read: int | None = None
-    cache_write: int | None = None
-    reasoning: int | None = None
-    audio_input: int | None = None
-    audio_output: int | None = None
-
-
-def usage_of(response: Mapping[str, Any]) -> Usage:
-    """The usage of a response, the same counts as the derived record gives."""
-    reported = response.get("usage")
-    if type(reported) is not dict:
-        return Usage()
-    usage = Usage()
-    tokens = count(reported.get("input_tokens"))
-    usage.input_tokens = tokens if tokens is not None else count(reported.get("prompt_tokens"))
-    tokens = count(reported.get("output_tokens"))
-    usage.output_tokens = tokens if tokens is not None else count(reported.get("completion_tokens"))
-    read = count(reported.get("cache_read_input_tokens"))
-    write = count(reported.get("cache_creation_input_tokens"))
-    if read or write:
-        usage.input_tokens = (usage.input_tokens or 0) + (read or 0) + (write or 0)
-    details_in = mapping(reported.get("prompt_tokens_details")) or mapping(
-        reported.get("input_tokens_details")
-    )
-    details_out = mapping(reported.get("output_tokens_details")) or mapping(
-        reported.get("completion_tokens_details")
-    )
-    for value in (
-        details_in.get("cached_tokens"),
-        details_in.get("cached_input_tokens"),
-        read,
-        reported.get("cached_input_tokens"),
-    ):
-        if (cached := count(value)) is not None:
-            usage.cache_read = cached
-            break
-    usage.cache_write = write if write is not None else count(details_in.get("cache_write_tokens"))
-    for value in (
-        details_out.get("reasoning_tokens"),
-        details_out.get("thinking_tokens"),
-        reported.get("reasoning_output_tokens"),
-    ):
-        if (reasoning := count(value)) is not None:
-            usage.reasoning = reasoning
-            break
-    usage.audio_input = count(details_in.get("audio_tokens"))
-    usage.audio_output = count(details_out.get("audio_tokens"))
-    return usage
 
 
 def add_response(facts: dict[str, AttributeValue], response: Mapping[str, Any]) -> None:
@@ -89,22 +35,23 @@ def add_openai_response(facts: dict[str, AttributeValue], response: Mapping[str,
         facts["openai.response.system_fingerprint"] = fingerprint
 
 
-def add_usage(facts: dict[str, AttributeValue], usage: Usage) -> None:
+def add_usage(facts: dict[str, AttributeValue], usage: TokenUsage) -> None:
     """Adds the token counts; a part of a total only where it is not 0 (the convention's rule)."""
-    if usage.input_tokens is not None:
-        facts["gen_ai.usage.input_tokens"] = usage.input_tokens
-    if usage.output_tokens is not None:
-        facts["gen_ai.usage.output_tokens"] = usage.output_tokens
-    if usage.cache_read:
-        facts["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read
-    if usage.cache_write:
-        facts["gen_ai.usage.cache_write.input_tokens"] = usage.cache_write
-    if usage.reasoning:
-        facts["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning
-    if usage.audio_input:
-        facts["gen_ai.usage.audio.input_tokens"] = usage.audio_input
-    if usage.audio_output:
-        facts["gen_ai.usage.audio.output_tokens"] = usage.audio_output
+    for name, tokens in (
+        ("gen_ai.usage.input_tokens", usage.input),
+        ("gen_ai.usage.output_tokens", usage.output),
+    ):
+        if tokens is not None and tokens < _INT64:
+            facts[name] = tokens
+    for name, part in (
+        ("gen_ai.usage.cache_read.input_tokens", usage.cached),
+        ("gen_ai.usage.cache_write.input_tokens", usage.cache_write),
+        ("gen_ai.usage.reasoning.output_tokens", usage.reasoning),
+        ("gen_ai.usage.audio.input_tokens", usage.audio_input),
+        ("gen_ai.usage.audio.output_tokens", usage.audio_output),
+    ):
+        if part and part < _INT64:
+            facts[name] = part
 
 
 def finish_reasons_of(response: Mapping[str, Any]) -> list[str | None]:

@@ -58,7 +58,7 @@ class Convention:
     deprecated: Mapping[str, str] = field(default_factory=dict)
     """Names that this version forbids -> what replaced them."""
     metrics: Mapping[str, Instrument] = field(default_factory=dict)
-    """Canonical measure -> see `metrics_of`."""
+    """Metric name -> its instrument."""
     doubles: frozenset[str] = frozenset()
     """Canonical integer attributes that this version types as double."""
 
@@ -112,6 +112,22 @@ DURATION_BUCKETS: Final = (
     81.92,
 )
 """Advised buckets of durations, in seconds."""
+AGENT_DURATION_BUCKETS: Final = (
+    0.1,
+    0.2,
+    0.4,
+    0.8,
+    1.6,
+    3.2,
+    6.4,
+    12.8,
+    25.6,
+    51.2,
+    102.4,
+    204.8,
+    409.6,
+)
+"""Buckets of rollout durations, in seconds."""
 TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
 """Advised buckets of token counts."""
 
@@ -248,6 +264,9 @@ _NEW_METRICS: Final[dict[str, Instrument]] = {
     "gen_ai.client.inference.operation.output_tokens": Instrument(
         "histogram", "{token}", "Output tokens of a call.", TOKEN_BUCKETS
     ),
+    "gen_ai.invoke_agent.duration": Instrument(
+        "histogram", "s", "Duration of rollouts.", AGENT_DURATION_BUCKETS
+    ),
 }
 _OLD_METRICS: Final[dict[str, Instrument]] = {
     "gen_ai.client.operation.duration": Instrument(
@@ -352,10 +371,13 @@ OWN: Final[Mapping[str, Attribute]] = MappingProxyType(
             ("responses", "chat", "messages", "completions"),
             open_enum=False,
         ),
-        "otel_gym.model_ref.name": Attribute(
+        "otel_gym.model_server.name": Attribute(
             "string", "recommended", "Model server that captured the call."
         ),
         "otel_gym.error.code": Attribute("string", "recommended", "Error code of the provider."),
+        "otel_gym.exception.type": Attribute(
+            "string", "recommended", "Class of the exception that left the application."
+        ),
         "otel_gym.cancelled": Attribute(
             "boolean", "conditional", "True where the caller gave the call up."
         ),

@@ -15,6 +15,7 @@ from typing import Any, Final
 from otel_gym.correlation.rollout_id import indices
 from otel_gym.correlation.run import Run
 from otel_gym.correlation.trace_ids import root_span_id, span_id, trace_id
+from otel_gym.dialects.usage import read_usage
 from otel_gym.tracing import openinference
 from otel_gym.tracing.content import add_content
 from otel_gym.tracing.options import SpanOptions
@@ -29,7 +30,6 @@ from otel_gym.tracing.response_facts import (
     error_of,
     finish_reasons_of,
     tool_call_names,
-    usage_of,
 )
 from otel_gym.tracing.semconv import naming
 from otel_gym.tracing.span_data import (
@@ -116,7 +116,7 @@ def span_from_record(
         add_response(facts, response)
         if openai:
             add_openai_response(facts, response)
-        add_usage(facts, usage_of(response))
+        add_usage(facts, read_usage(dialect, response))
         called = tool_call_names(response)
         if called:
             facts["otel_gym.tool_calls.count"] = len(called)
@@ -129,7 +129,7 @@ def span_from_record(
     facts["otel_gym.record.file"] = place.file_name
     facts["otel_gym.record.offset"] = place.offset_bytes
     if "model_ref" in raw and (server := text(mapping(raw["model_ref"]).get("name"))) is not None:
-        facts["otel_gym.model_ref.name"] = server
+        facts["otel_gym.model_server.name"] = server
     if sampling:
         _add_sampling(facts, sampling)
     if "resend" in raw:
@@ -160,7 +160,7 @@ def span_from_record(
         start_ns=start_ns,
         end_ns=end_ns,
         attributes=attributes,
-        status=_status(response, category),
+        status=_status(raw, response, category),
     )
     if "trace" in raw:
         _place_in_trace(span, mapping(raw["trace"]), names)
@@ -288,6 +288,9 @@ def _add_outcome(
     failed = category is not None and category not in NOT_FAILURES
     if failed and category is not None:
         facts["error.type"] = category
+        raised = mapping(raw.get("exception"))
+        if (exception := text(raised.get("type"))) is not None:
+            facts["otel_gym.exception.type"] = exception
         if (provider_code := error_of(response)[0]) is not None:
             facts["otel_gym.error.code"] = provider_code
     if category == "cancelled":
@@ -382,11 +385,12 @@ def _add_client(facts: dict[str, AttributeValue], client: Mapping[str, Any]) -> 
             facts[f"otel_gym.baggage.{text(name)}"] = member
 
 
-def _status(response: Mapping[str, Any], category: str | None) -> Status:
-    """ERROR with the provider's own message for a failed call, else unset."""
+def _status(raw: Mapping[str, Any], response: Mapping[str, Any], category: str | None) -> Status:
+    """ERROR with the provider's own message, or the exception's, for a failed call, else unset."""
     if category is None or category in NOT_FAILURES:
         return NO_STATUS
-    return Status(ERROR, error_of(response)[1] or "")
+    message = error_of(response)[1] or text(mapping(raw.get("exception")).get("message"))
+    return Status(ERROR, message or "")
 
 
 def _place_in_trace(span: SpanData, trace: Mapping[str, Any], names: _Names) -> None:

@@ -1,0 +1,154 @@
+"""`gen_ai.*` metrics, from spans as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_gym.tracing.reading import count, mapping, number
+from otel_gym.tracing.semconv import CONVENTIONS
+from otel_gym.tracing.span_data import INTERNAL, SpanData
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import Counter, Histogram, Meter
+
+LABELS: Final = (
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.request.model",
+    "gen_ai.response.model",
+    "server.address",
+    "server.port",
+)
+"""Span attributes that are labels of every `gen_ai.client.*` metric; `error.type` joins on durations and token histograms."""
+
+_USAGE: Final = (
+    ("input_tokens", "audio.input_tokens"),
+    ("output_tokens", "audio.output_tokens"),
+    ("cache_read.input_tokens", None),
+    ("cache_write.input_tokens", None),
+    ("reasoning.output_tokens", None),
+)
+_CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
+_CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"
+
+
+class CallMetrics:
+    """The instruments of the chosen convention versions. `on_span` is called by one thread."""
+
+    def __init__(self, meter: Meter, versions: tuple[str, ...]) -> None:
+        self._histograms: dict[str, Histogram] = {}
+        self._counters: dict[str, Counter] = {}
+        for version in versions:
+            for name, instrument in CONVENTIONS[version].metrics.items():
+                if instrument.kind == "counter":
+                    self._counters[name] = meter.create_counter(
+                        name, instrument.unit, instrument.meaning
+                    )
+                else:
+                    self._histograms[name] = meter.create_histogram(
+                        name,
+                        instrument.unit,
+                        instrument.meaning,
+                        explicit_bucket_boundaries_advisory=list(instrument.buckets),
+                    )
+
+    def on_span(self, span: SpanData, record: Mapping[str, Any]) -> None:
+        """Counts one call, or one rollout."""
+        context = _context(span)
+        if span.kind == INTERNAL:
+            self._on_rollout(span, context)
+            return
+        attributes = span.attributes
+        labels: dict[str, Any] = {name: attributes[name] for name in LABELS if name in attributes}
+        failed = dict(labels)
+        if "error.type" in attributes:
+            failed["error.type"] = attributes["error.type"]
+        duration_s = (span.end_ns - span.start_ns) / 1e9
+        self._record("duration", duration_s, failed, context)
+        first_s = attributes.get("gen_ai.response.time_to_first_chunk")
+        if isinstance(first_s, float):
+            self._record("time_to_first_chunk", first_s, labels, context)
+            chunks = count(mapping(record.get("stream")).get("chunks"))
+            latency_ms = number(record.get("latency_ms"))
+            if chunks is not None and chunks > 1 and latency_ms is not None:
+                mean_s = max(0.0, latency_ms / 1000 - first_s) / (chunks - 1)
+                self._record("time_per_output_chunk", mean_s, labels, context)
+        self._count_tokens(attributes, labels, failed, context)
+
+    def _on_rollout(self, span: SpanData, context: Context) -> None:
+        histogram = self._histograms.get("gen_ai.invoke_agent.duration")
+        if histogram is None:
+            return
+        labels: dict[str, Any] = {
+            name: span.attributes[name]
+            for name in ("gen_ai.operation.name", "gen_ai.agent.name", "error.type")
+            if name in span.attributes
+        }
+        histogram.record((span.end_ns - span.start_ns) / 1e9, labels, context)
+
+    def _record(
+        self, measure: str, value: float, labels: Mapping[str, Any], context: Context
+    ) -> None:
+        """Records a duration under the names of all chosen versions."""
+        for family in ("gen_ai.client.inference.", "gen_ai.client.operation."):
+            histogram = self._histograms.get(family + measure)
+            if histogram is not None:
+                histogram.record(value, labels, context)
+
+    def _count_tokens(
+        self,
+        attributes: Mapping[str, Any],
+        labels: dict[str, Any],
+        failed: dict[str, Any],
+        context: Context,
+    ) -> None:
+        for measure, audio_part in _USAGE:
+            counter = self._counters.get(f"gen_ai.client.inference.usage.{measure}")
+            if counter is None:
+                continue
+            tokens = attributes.get(f"gen_ai.usage.{measure}")
+            if tokens is None and measure == "cache_write.input_tokens":
+                tokens = attributes.get(_CACHE_CREATION)
+            tokens = tokens or 0
+            audio = attributes.get(f"gen_ai.usage.{audio_part}", 0) if audio_part else 0
+            if audio:
+                counter.add(audio, {**labels, "gen_ai.token.modality": "audio"}, context)
+            # What a provider does not break down has no known modality.
+            counter.add(
+                max(0, tokens - audio), {**labels, "gen_ai.token.modality": "unknown"}, context
+            )
+        for measure, token_type in (("input_tokens", "input"), ("output_tokens", "output")):
+            tokens = attributes.get(f"gen_ai.usage.{measure}")
+            if tokens is None:
+                continue
+            histogram = self._histograms.get(f"gen_ai.client.inference.operation.{measure}")
+            if histogram is not None:
+                histogram.record(tokens, failed, context)
+            older = self._histograms.get("gen_ai.client.token.usage")
+            if older is not None:
+                older.record(tokens, {**labels, "gen_ai.token.type": token_type}, context)
+
+
+def _context(span: SpanData) -> Context:
+    """A context in which `span` is current, so that exemplars carry its ids."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace import (
+        NonRecordingSpan,
+        SpanContext,
+        TraceFlags,
+        set_span_in_context,
+    )
+
+    return set_span_in_context(
+        NonRecordingSpan(
+            SpanContext(
+                int(span.trace_id, 16),
+                int(span.span_id, 16),
+                is_remote=False,
+                trace_flags=TraceFlags(TraceFlags.SAMPLED),
+            )
+        ),
+        Context(),
+    )

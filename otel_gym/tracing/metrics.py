@@ -1,0 +1,234 @@
+"""Metrics of model calls and of the bridge itself: OpenTelemetry meters over the official OTLP metric exporter.
+
+A call is counted once, when its span is made for the first time: by the live pipeline, or by the sidecar. Export from files counts nothing. Names follow
+the same table switch as spans (`otel_gym.semconv`). Rollout ids, response ids and the like are never a label. Reference: `docs/metrics.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from otel_gym.correlation.run import Run
+from otel_gym.counters import COUNTERS, counted
+from otel_gym.tracing.call_metrics import CallMetrics
+from otel_gym.tracing.semconv import SCOPE_NAME, naming
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
+
+    from otel_gym.capture.writer import RecordWriter
+    from otel_gym.settings import Settings
+    from otel_gym.tracing.pipeline import Pipeline
+
+EXPORT_INTERVAL_MS: Final = 10_000.0
+"""Between two metric exports, where OTEL_METRIC_EXPORT_INTERVAL does not say otherwise."""
+
+GAUGES: Final[Mapping[str, tuple[str, str]]] = {
+    "otel_gym.queue.length": ("{record}", "Records that wait, by `otel_gym.queue.name`."),
+    "otel_gym.queue.bytes": ("By", "Bytes that wait, by `otel_gym.queue.name`."),
+    "otel_gym.export.lag": ("s", "Age of the oldest record that waits to be exported."),
+    "otel_gym.calls.pending": ("{call}", "Calls that have begun and are not recorded yet."),
+}
+"""Observed values: unit and meaning."""
+HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
+    "otel_gym.write.duration": (
+        "s",
+        "Appending and syncing one group of records.",
+        (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0),
+    ),
+    "otel_gym.fsync.duration": (
+        "s",
+        "Syncing one group of records.",
+        (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0),
+    ),
+    "otel_gym.write.batch_size": (
+        "{record}",
+        "Records made durable together.",
+        (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
+    ),
+}
+"""Distributions: unit, meaning, buckets."""
+
+
+class BatchListening(Protocol):
+    """A writer that tells of its batches: records in it, seconds of the append with its sync, seconds of the sync alone."""
+
+    def add_batch_listener(self, listener: Callable[[int, float, float], None]) -> None:
+        """Calls `listener` after each batch."""
+        ...
+
+
+class Metrics:
+    """The meters of one process."""
+
+    def __init__(
+        self,
+        provider: MeterProvider,
+        versions: tuple[str, ...],
+        *,
+        writer: RecordWriter | None = None,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        self._provider = provider
+        self._writer = writer
+        self._pipeline = pipeline
+        meter = provider.get_meter(SCOPE_NAME, _version(), schema_url=naming(versions).schema_url)
+        self.calls = CallMetrics(meter, versions)
+        self._install_self_metrics(meter)
+        if pipeline is not None:
+            pipeline.on_span = self.calls.on_span
+        if (listen := getattr(writer, "add_batch_listener", None)) is not None:
+            listen(self.on_batch)
+
+    def on_batch(self, records: int, write_s: float, fsync_s: float) -> None:
+        """Counts one batch of a writer."""
+        self._batch_size.record(records)
+        self._write.record(write_s)
+        self._fsync.record(fsync_s)
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Exports what was counted so far; whether that worked."""
+        return self._provider.force_flush(int(timeout_s * 1000))
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Exports for the last time, within `timeout_s`."""
+        if self._pipeline is not None:
+            self._pipeline.on_span = None
+        self._provider.shutdown(timeout_millis=timeout_s * 1000)
+
+    def _install_self_metrics(self, meter: Meter) -> None:
+        from opentelemetry.metrics import Observation
+
+        def counter(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            return lambda options: [Observation(counted(name))]
+
+        for name, meaning in COUNTERS.items():
+            meter.create_observable_counter(
+                f"otel_gym.{name}", [counter(name)], description=meaning
+            )
+        observers: dict[str, Callable[[], list[tuple[float, dict[str, str]]]]] = {
+            "otel_gym.queue.length": self._queue_lengths,
+            "otel_gym.queue.bytes": self._queue_bytes,
+            "otel_gym.export.lag": self._lag,
+            "otel_gym.calls.pending": self._pending,
+        }
+
+        def gauge(
+            observe: Callable[[], list[tuple[float, dict[str, str]]]],
+        ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            return lambda options: [Observation(value, labels) for value, labels in observe()]
+
+        for name, (unit, meaning) in GAUGES.items():
+            meter.create_observable_gauge(name, [gauge(observers[name])], unit, meaning)
+        self._write, self._fsync, self._batch_size = (
+            meter.create_histogram(
+                name, unit, meaning, explicit_bucket_boundaries_advisory=list(buckets)
+            )
+            for name, (unit, meaning, buckets) in HISTOGRAMS.items()
+        )
+
+    def _queue_lengths(self) -> list[tuple[float, dict[str, str]]]:
+        found: list[tuple[float, dict[str, str]]] = []
+        if self._writer is not None:
+            found.append((self._writer.waiting, {"otel_gym.queue.name": "writer"}))
+        if self._pipeline is not None:
+            found.append((self._pipeline.queue_length, {"otel_gym.queue.name": "export"}))
+        return found
+
+    def _queue_bytes(self) -> list[tuple[float, dict[str, str]]]:
+        found: list[tuple[float, dict[str, str]]] = []
+        waiting = getattr(self._writer, "waiting_bytes", None)
+        if waiting is not None:
+            found.append((waiting, {"otel_gym.queue.name": "writer"}))
+        if self._pipeline is not None:
+            found.append((self._pipeline.queue_bytes, {"otel_gym.queue.name": "export"}))
+        return found
+
+    def _lag(self) -> list[tuple[float, dict[str, str]]]:
+        return [] if self._pipeline is None else [(self._pipeline.lag_s, {})]
+
+    def _pending(self) -> list[tuple[float, dict[str, str]]]:
+        return [] if self._writer is None else [(len(self._writer.store.pending()), {})]
+
+
+def install_metrics(
+    settings: Settings,
+    *,
+    run: Run,
+    writer: RecordWriter | None = None,
+    pipeline: Pipeline | None = None,
+    reader: MetricReader | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Metrics | None:
+    """The meters that `settings` ask for, exporting until they are closed; null where there is nowhere to send them.
+
+    They hang on a provider of their own: an application's global meter provider is left alone. `reader` replaces the periodic export.
+    """
+    if reader is None:
+        exporter = _exporter(settings, environment)
+        if exporter is None:
+            return None
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        interval = None if "OTEL_METRIC_EXPORT_INTERVAL" in environment else EXPORT_INTERVAL_MS
+        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval)
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+
+    resource = Resource(
+        {**run.resource, "otel_gym.run.id": run.run_id, "service.instance.id": uuid.uuid4().hex}
+    )
+    provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+    return Metrics(provider, tuple(settings.otel_gym.semconv), writer=writer, pipeline=pipeline)
+
+
+def _exporter(settings: Settings, environment: Mapping[str, str]) -> MetricExporter | None:
+    """The official exporter; it reads headers, compression, certificates and timeout from the standard variables itself."""
+    if environment.get("OTEL_METRICS_EXPORTER", "").strip().lower() == "none":
+        return None
+    own = environment.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "").strip()
+    base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or (
+        settings.otlp_endpoint
+        if settings.otlp_endpoint != environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        else settings.otel_gym.otlp_endpoint
+    )
+    if settings.otlp_endpoint is None or not (own or base):
+        return None
+    protocol = (
+        environment.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL")
+        or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    ).strip()
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
+            OTLPMetricExporter as GrpcExporter,
+        )
+
+        return GrpcExporter(endpoint=own or base)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(endpoint=own or f"{str(base).rstrip('/')}/v1/metrics")
+
+
+def _version() -> str:
+    from otel_gym.tracing.encode import scope_version
+
+    return scope_version()
+
+
+def metric_names(versions: Iterable[str]) -> dict[str, Any]:
+    """Every metric that a process under `versions` can export, with its unit."""
+    from otel_gym.tracing.semconv import CONVENTIONS
+
+    names: dict[str, Any] = {}
+    for version in versions:
+        names.update({name: each.unit for name, each in CONVENTIONS[version].metrics.items()})
+    names.update({name: unit for name, (unit, _) in GAUGES.items()})
+    names.update({name: unit for name, (unit, _, _) in HISTOGRAMS.items()})
+    names.update({f"otel_gym.{name}": "" for name in COUNTERS})
+    return names
