@@ -13,6 +13,8 @@ import click
 
 from otel_gym.correlation.run import read_run
 from otel_gym.errors import OtelGymError, UsageProblem
+from otel_gym.sampling.pairs import pairs
+from otel_gym.sampling.profile import SamplingProfile, profile_of
 from otel_gym.servers.listening import Listener, serve
 from otel_gym.servers.model import build_model_server
 from otel_gym.settings import ModelServerSettings, Settings, load_settings
@@ -55,11 +57,16 @@ def command(
     logging.basicConfig(level=logging.WARNING, format="otel-gym: %(message)s")
     settings = _settings(config, capture_dir, otlp_endpoint, run_id)
     server = _server(settings, engine, name, pins)
+    profile = profile_of(
+        server.sampling_overrides,
+        allow_unknown=server.sampling_allow_unknown,
+        where=f"{server.name}.sampling_overrides",
+    )
     app = build_model_server(settings, server)
     listener = Listener(host or server.host, port if port is not None else server.port or 0)
 
     async def started() -> None:
-        for line in _start_up_lines(settings, server, listener):
+        for line in _start_up_lines(settings, server, profile, listener):
             click.echo(line)
         await _warn_of_unreachable_engine(server)
 
@@ -103,6 +110,11 @@ def _server(
         if urlsplit(engine).scheme not in ("http", "https"):
             raise UsageProblem(f"--engine {engine}: must be a URL such as http://127.0.0.1:8000")
         changed["base_url"] = engine
+    if pins:
+        changed["sampling_overrides"] = {
+            **(server.sampling_overrides or {}),
+            **pairs("--sampling", pins),
+        }
     server = server.model_copy(update=changed)
     if server.engine_url is None:
         raise UsageProblem("no engine; give --engine URL, or --config FILE with a base_url")
@@ -110,7 +122,7 @@ def _server(
 
 
 def _start_up_lines(
-    settings: Settings, server: ModelServerSettings, listener: Listener
+    settings: Settings, server: ModelServerSettings, profile: SamplingProfile, listener: Listener
 ) -> list[str]:
     directory = settings.model_call_capture_dir if settings.observability_enabled else None
     if directory is None:
@@ -130,7 +142,7 @@ def _start_up_lines(
         f"listening {listener.url} (a rollout's base URL: {listener.url}/ng-rollout/<rollout id>/v1)",
         f"engine    {_without_user(server.engine_url or '')}",
         f"capture   {capture}",
-        "sampling  pins nothing",
+        f"sampling  {profile.describe()}",
         f"export    {export}",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import orjson
 from starlette.types import Receive, Scope, Send
 
 from otel_gym.errors import SettingsError
@@ -38,7 +39,7 @@ class EngineForwarder:
         kind = scope["type"]
         if kind == "http":
             if scope["path"] == SAMPLING_PATH and scope["method"] == "GET":
-                await send_json(send, 200, self.exit.profile_json())
+                await send_json(send, 200, orjson.dumps(self.exit.sampling_profile()))
             else:
                 self._note_in_flight()
                 await Forwarding(self.exit, scope, receive, send).run()

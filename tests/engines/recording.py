@@ -91,6 +91,12 @@ class RecordingEngine:
         """From now on `path` answers with `script`, or with what `script` makes of the request."""
         self._scripts[path] = script
 
+    def reset(self) -> None:
+        """Forget what was received and every script."""
+        self.received = []
+        self.default = Script()
+        self._scripts = {}
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         query = scope["query_string"]
         request = Received(

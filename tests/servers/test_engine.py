@@ -15,16 +15,25 @@ from tests.engines.wire import call
 BODY = b'{"model":"m",  "messages":[{"role":"user","content":"h\\u00e9"}],"temperature":1.50}'
 
 
-@pytest.fixture
-def engine() -> Iterator[RecordingEngine]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[RecordingEngine, str]]:
+    """A recording engine and the URL of a forwarder in front of it."""
     with RecordingEngine() as recording:
-        yield recording
+        settings = ModelServerSettings(base_url=recording.url + "/v1")
+        with Served(EngineForwarder(settings)) as served:
+            yield recording, served.url
 
 
 @pytest.fixture
-def forwarder(engine: RecordingEngine) -> Iterator[str]:
-    with Served(EngineForwarder(ModelServerSettings(base_url=engine.url + "/v1"))) as served:
-        yield served.url
+def engine(running: tuple[RecordingEngine, str]) -> RecordingEngine:
+    """The engine, with nothing received and no script left from the test before."""
+    running[0].reset()
+    return running[0]
+
+
+@pytest.fixture
+def forwarder(running: tuple[RecordingEngine, str]) -> str:
+    return running[1]
 
 
 def test_request_is_byte_identical(engine: RecordingEngine, forwarder: str) -> None:
