@@ -33,6 +33,10 @@ _UNSEEN_EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopyse
 """ASGI extensions that would send a body past us."""
 
 
+_BODILESS: Final = frozenset({204, 205, 304})
+"""Statuses whose answer ends with its headers (RFC 9112 6.3)."""
+
+
 class Exchange:
     """The state of one captured request; one object per request."""
 
@@ -167,6 +171,9 @@ class Exchange:
             self._scanner = TerminalScanner(self._dialect)
             if self._encoding not in ("", "identity"):
                 self._decoder = incremental_decoder(self._encoding)
+        if self._remaining == 0 or self._status in _BODILESS:
+            # The client is done with these headers.
+            self._end()
         return self._location(message)
 
     def _on_body(self, message: Message) -> None:
