@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_gym.capture.derive import finish_reasons
 from otel_gym.dialects.usage import TokenUsage
 from otel_gym.tracing.reading import MAX_ITEMS, mapping, sequence, text
 from otel_gym.tracing.span_data import AttributeValue
@@ -55,18 +56,8 @@ def add_usage(facts: dict[str, AttributeValue], usage: TokenUsage) -> None:
 
 
 def finish_reasons_of(response: Mapping[str, Any]) -> list[str | None]:
-    """One reason per choice, as the engine said it; null where a choice has none. A completed Responses answer names none."""
-    choices = response.get("choices")
-    if type(choices) is list:
-        return [text(mapping(choice).get("finish_reason")) for choice in choices[:MAX_ITEMS]]
-    if type(response.get("output")) is list or "incomplete_details" in response:
-        reason = text(mapping(response.get("incomplete_details")).get("reason"))
-        if reason is not None:
-            return [reason]
-        return [None] if response.get("status") in ("failed", "cancelled", "incomplete") else []
-    if "stop_reason" in response:
-        return [text(response.get("stop_reason"))]
-    return []
+    """One reason per choice, as the record reads them; null where a choice has none."""
+    return list(finish_reasons(response)[:MAX_ITEMS])
 
 
 def tool_call_names(response: Mapping[str, Any]) -> list[str]:
