@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from typing import Final
@@ -85,7 +87,7 @@ class Upstream:
         try:
             return await self._transport.handle_async_request(outgoing)
         except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
+            reason = _reason(error)
             raise Refusal(
                 ENGINE_UNREACHABLE, f"the engine at {self.display_url} gave no answer: {reason}"
             ) from error
@@ -112,6 +114,21 @@ class _Parts(httpx.AsyncByteStream):
         elif self._body is not None:
             async for part in self._body:
                 yield part
+
+
+def _reason(error: BaseException) -> str:
+    """The operating system's word for what went wrong where it has one (`Connection refused`), else the error's own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        nested = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        for found in (cause, *nested):
+            if isinstance(found, ssl.SSLError):
+                # Its errno is OpenSSL's, not the operating system's.
+                return str(found)
+            if isinstance(found, OSError) and found.errno is not None and found.errno > 0:
+                return os.strerror(found.errno)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 def _proxy_for(url: httpx.URL) -> str | None:

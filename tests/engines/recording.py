@@ -59,6 +59,8 @@ class Script:
     hold_after: int | None = None
     """Number of chunks after which the engine waits for `release`, or until its caller goes away."""
     release: threading.Event = field(default_factory=threading.Event)
+    hold_before_answer: bool = False
+    """Whether the engine holds in the same way before it sends even the headers."""
     break_off: bool = False
     """Whether the connection is closed instead of the answer being completed."""
 
@@ -82,6 +84,8 @@ class RecordingEngine:
 
     def __init__(self) -> None:
         self.received: list[Received] = []
+        self.arrived = threading.Event()
+        """Set when a request has been received whole."""
         self.default: Script | Callable[[Received], Script] = Script()
         self._scripts: dict[str, Script | Callable[[Received], Script]] = {}
         self._served = Served(self, lifespan="off")
@@ -94,6 +98,7 @@ class RecordingEngine:
     def reset(self) -> None:
         """Forget what was received and every script."""
         self.received = []
+        self.arrived.clear()
         self.default = Script()
         self._scripts = {}
 
@@ -111,9 +116,12 @@ class RecordingEngine:
             request.body += message.get("body", b"")
             more = message.get("more_body", False)
         self.received.append(request)
+        self.arrived.set()
         script = self._scripts.get(request.path, self.default)
         if callable(script):
             script = script(request)
+        if script.hold_before_answer:
+            await self._hold(script, request, receive)
         headers = list(script.headers)
         if script.content_length:
             headers.append((b"content-length", str(sum(map(len, script.chunks))).encode()))
