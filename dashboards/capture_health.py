@@ -139,18 +139,29 @@ def dashboard() -> builders.Dashboard:
         )
         .with_panel(
             lines(
-                "Export queue, spans",
-                "Does the fast path keep up? A full queue sends export back to the files.",
-                [("sum by (instance) (otel_gym_queue_length)", "{{instance}}")],
+                "Queues, records",
+                "Does the writer keep up with the calls, and export with the writer? A full export queue is no "
+                "loss: export goes on from the files.",
+                [
+                    (
+                        "sum by (instance, otel_gym_queue_name) (otel_gym_queue_length)",
+                        "{{otel_gym_queue_name}} of {{instance}}",
+                    )
+                ],
                 "short",
                 span=8,
             )
         )
         .with_panel(
             lines(
-                "Export queue, bytes",
-                "How much memory do waiting spans take?",
-                [("sum by (instance) (otel_gym_queue_bytes)", "{{instance}}")],
+                "Queues, bytes",
+                "How much memory do waiting records take?",
+                [
+                    (
+                        "sum by (instance, otel_gym_queue_name) (otel_gym_queue_bytes)",
+                        "{{otel_gym_queue_name}} of {{instance}}",
+                    )
+                ],
                 "bytes",
                 span=8,
             )
@@ -167,16 +178,32 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             lines(
                 "What goes wrong at capture",
-                "Which calls are not captured as they should be? `unprefixed` calls belong to no rollout, "
-                "`invalid ids` were refused, `retried` exports went out again, `overrides` are sampling "
-                "parameters that were replaced.",
+                "Which calls are not captured as they should be? `lost` and `incomplete` must be 0; `unprefixed` "
+                "calls belong to no rollout, `invalid ids` were refused, `overrides` are sampling parameters "
+                "that were replaced.",
                 [
-                    (_rate("otel_gym_records_incomplete_total"), "incomplete"),
-                    (_rate("otel_gym_ids_invalid_total"), "invalid ids"),
-                    (_rate("otel_gym_calls_unprefixed_total"), "unprefixed"),
-                    (_rate("otel_gym_export_retried_total"), "retried"),
-                    (_rate("otel_gym_export_parked_total"), "parked"),
-                    (_rate("otel_gym_sampling_overrides_total"), "overrides"),
+                    (_rate(f"otel_gym_{name}_total"), label)
+                    for name, label in (
+                        ("records_lost", "lost"),
+                        ("records_incomplete", "incomplete"),
+                        ("records_late", "late"),
+                        ("capture_failures", "capture failures"),
+                        ("ids_invalid", "invalid ids"),
+                        ("calls_unprefixed", "unprefixed"),
+                        ("sampling_overrides", "overrides"),
+                    )
+                ],
+                "ops",
+            )
+        )
+        .with_panel(
+            lines(
+                "What goes wrong at export",
+                "Why is export behind? `deferred` spans wait for the cursor, `retried` batches went out again, "
+                "`parked` spans are refused for good, `failures` are errors inside export.",
+                [
+                    (_rate(f"otel_gym_export_{name}_total"), name)
+                    for name in ("deferred", "retried", "parked", "failures")
                 ],
                 "ops",
             )

@@ -9,6 +9,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from traffic import MODELS, Sent
 
+from otel_gym import counters
+
 USAGE = {
     "input_tokens": 100,
     "output_tokens": 10,
@@ -18,23 +20,14 @@ USAGE = {
 }
 """What one call adds to each counter `gen_ai.client.inference.usage.*`."""
 
-COUNTERS = {
-    "otel_gym.records.written": "{record}",
-    "otel_gym.records.incomplete": "{record}",
-    "otel_gym.export.spans": "{span}",
-    "otel_gym.export.retried": "{batch}",
-    "otel_gym.export.parked": "{span}",
-    "otel_gym.ids.invalid": "{call}",
-    "otel_gym.calls.unprefixed": "{call}",
-    "otel_gym.sampling.overrides": "{call}",
-}
+COUNTERS = tuple(f"otel_gym.{name}" for name in counters.COUNTERS)
 HISTOGRAMS = {
     "otel_gym.write.duration": "s",
     "otel_gym.fsync.duration": "s",
     "otel_gym.write.batch_size": "{record}",
 }
 GAUGES = {
-    "otel_gym.queue.length": "{span}",
+    "otel_gym.queue.length": "{record}",
     "otel_gym.queue.bytes": "By",
     "otel_gym.export.lag": "s",
     "otel_gym.calls.pending": "{call}",
@@ -61,7 +54,7 @@ class Measured:
         }
         self._duration = meter.create_histogram(f"{prefix}.duration", "s")
         self._first_chunk = meter.create_histogram(f"{prefix}.time_to_first_chunk", "s")
-        self._counters = [meter.create_counter(name, unit) for name, unit in COUNTERS.items()]
+        self._counters = [meter.create_counter(name) for name in COUNTERS]
         self._histograms = [meter.create_histogram(name, unit) for name, unit in HISTOGRAMS.items()]
         self._gauges = [meter.create_gauge(name, unit) for name, unit in GAUGES.items()]
         self.totals = dict.fromkeys(USAGE, 0)
@@ -87,7 +80,7 @@ class Measured:
             for histogram in self._histograms:
                 histogram.record(0.001)
             for gauge in self._gauges:
-                gauge.set(1)
+                gauge.set(1, {"otel_gym.queue.name": "export"})
 
     def flush(self) -> None:
         """Send what was measured so far."""
