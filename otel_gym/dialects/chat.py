@@ -17,21 +17,14 @@ class ChatAccumulator(ChoicesAccumulator):
 
     dialect: DialectName = "chat"
     object_names = ("chat.completion.chunk", "chat.completion")
+    growing = "delta"
 
-    def add_to_choice(self, slot: Choice, key: str, value: Any) -> bool:
-        """The delta, and the whole message that some servers send beside or instead of it."""
-        if key == "delta":
-            if value.__class__ is dict:
-                self._delta(slot, value)
-            elif value is not None:
-                self.conflict("choices.delta", value)
-            return True
-        if key == "message" and value.__class__ is dict:
-            slot.fields["message"] = value
-            return True
-        return False
-
-    def _delta(self, slot: Choice, delta: dict[str, Any]) -> None:
+    def grow(self, slot: Choice, value: Any) -> None:
+        """Add a delta to the message."""
+        if value.__class__ is not dict:
+            self.conflict("choices.delta", value)
+            return
+        delta: dict[str, Any] = value
         message = slot.message
         for key, value in delta.items():
             have = message.get(key)
@@ -61,8 +54,10 @@ class ChatAccumulator(ChoicesAccumulator):
             message["tool_calls"] = slot.tools.calls()
         settle(message)
         whole = slot.fields.pop("message", None)
-        if whole is not None:
+        if whole.__class__ is dict:
             self._reconcile(message, whole)
+        elif whole is not None:
+            self.conflict("choices.message", whole)
         slot.fields.setdefault("finish_reason", None)
         return {"message": message, **slot.fields}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_gym.dialects.merge import settle
+from otel_gym.dialects.merge import add_delta, settle
 from otel_gym.dialects.reading import EventAccumulator
 
 _FIRST_STAYS = frozenset({"id", "object", "model", "created"})
@@ -24,16 +24,23 @@ class Choice:
 
 
 class ChoicesAccumulator(EventAccumulator):
-    """Merges chunks; `add_to_choice` is the dialect's own part."""
+    """Merges chunks. What a chunk repeats of the one before it (nearly everything but its delta) costs one comparison."""
 
     object_names: tuple[str, str]
     """The `object` of a chunk and of the whole response."""
+    growing: str
+    """The field of a choice that every chunk continues."""
+    also_growing: frozenset[str] = frozenset()
+    """Other fields of a choice with text that chunks continue."""
 
     def __init__(self) -> None:
         super().__init__()
         self._top: dict[str, Any] = {}
         self._choices: dict[int, Choice] = {}
         self._chunks = False
+        self._last_top: dict[str, Any] | None = None
+        self._last_choice: dict[str, Any] | None = None
+        self._last_slot = Choice()
 
     def merge(self, event: str, payload: dict[str, Any]) -> None:
         """Merge one chunk."""
@@ -42,23 +49,28 @@ class ChoicesAccumulator(EventAccumulator):
             self._error(payload)
             return
         self._chunks = True
+        choices = payload.pop("choices", None)
+        if choices.__class__ is list:
+            for position, choice in enumerate(choices):
+                if choice.__class__ is dict:
+                    self._choice(position, choice)
+                elif choice is not None:
+                    self.conflict("choices", choice)
+        elif choices is not None:
+            self.conflict("choices", choices)
+        for key in _PADDING:
+            payload.pop(key, None)
+        if payload == self._last_top:
+            return
+        self._last_top = payload
         for key, value in payload.items():
-            if key == "choices":
-                if value.__class__ is list:
-                    for position, choice in enumerate(value):
-                        if choice.__class__ is dict:
-                            self._choice(position, choice)
-                        elif choice is not None:
-                            self.conflict("choices", choice)
-                elif value is not None:
-                    self.conflict("choices", value)
-            elif key not in top:
-                if key == "error" and value is not None:
-                    self._error(value)
-                elif key not in _PADDING:
-                    top[key] = value
-            elif value is not None and top[key] != value:
-                self._changed(key, value)
+            if key in top:
+                if value is not None and top[key] != value:
+                    self._changed(key, value)
+            elif key == "error" and value is not None:
+                self._error(value)
+            else:
+                top[key] = value
         if payload.get("object") == "error" and self.error is None:
             self._error({k: v for k, v in payload.items() if k != "object"})
 
@@ -73,8 +85,6 @@ class ChoicesAccumulator(EventAccumulator):
         have = self._top[key]
         if key == "error":
             self._error(value)
-        elif key in _PADDING:
-            return
         elif have is None or have == "":
             self._top[key] = value
         elif have.__class__ is dict and value.__class__ is dict:
@@ -92,6 +102,16 @@ class ChoicesAccumulator(EventAccumulator):
             self._top[key] = value
 
     def _choice(self, position: int, choice: dict[str, Any]) -> None:
+        grown = choice.pop(self.growing, None)
+        if choice == self._last_choice:
+            slot = self._last_slot
+        else:
+            slot = self._add_choice(position, choice)
+        if grown is not None:
+            self.grow(slot, grown)
+
+    def _add_choice(self, position: int, choice: dict[str, Any]) -> Choice:
+        """Add the fields of a chunk's choice but the growing one."""
         index = choice.get("index")
         if index.__class__ is not int:
             index = position
@@ -99,14 +119,17 @@ class ChoicesAccumulator(EventAccumulator):
         if slot is None:
             slot = self._choices[index] = Choice()
         fields = slot.fields
+        says_nothing = True
         for key, value in choice.items():
-            if key == "index":
-                continue
-            if self.add_to_choice(slot, key, value):
-                continue
             if value is None:
                 if key not in fields:
                     fields[key] = None
+                continue
+            if key == "index":
+                continue
+            says_nothing = False
+            if key in self.also_growing:
+                add_delta(fields, key, value, self.conflict)
                 continue
             have = fields.get(key)
             if have is None or have == "":
@@ -123,6 +146,9 @@ class ChoicesAccumulator(EventAccumulator):
                 if key == "finish_reason" or value.__class__ not in (int, float, bool):
                     self.conflict(f"choices[{index}].{key}", have)
                 fields[key] = value
+        if says_nothing and choice.get("index").__class__ is int:
+            self._last_choice, self._last_slot = choice, slot
+        return slot
 
     def _extend(self, fields: dict[str, Any], key: str, value: Any) -> None:
         """Append to a list, or to the lists inside an object, that every chunk continues."""
@@ -140,8 +166,8 @@ class ChoicesAccumulator(EventAccumulator):
         elif have != value:
             self.conflict(key, value)
 
-    def add_to_choice(self, slot: Choice, key: str, value: Any) -> bool:
-        """Add a field of a chunk's choice by the dialect's own rule; false where it has none."""
+    def grow(self, slot: Choice, value: Any) -> None:
+        """Add the growing field of a chunk's choice; the dialect's own part."""
         raise NotImplementedError
 
     def settle_choice(self, slot: Choice) -> dict[str, Any]:

@@ -14,13 +14,12 @@ class CompletionsAccumulator(ChoicesAccumulator):
 
     dialect: DialectName = "completions"
     object_names = ("text_completion.chunk", "text_completion")
+    growing = "text"
+    also_growing = frozenset({"reasoning", "reasoning_content"})
 
-    def add_to_choice(self, slot: Choice, key: str, value: Any) -> bool:
-        """Text is appended; the rest follows the common rule."""
-        if key in ("text", "reasoning", "reasoning_content"):
-            add_delta(slot.fields, key, value, self.conflict)
-            return True
-        return False
+    def grow(self, slot: Choice, value: Any) -> None:
+        """Text is appended."""
+        add_delta(slot.fields, "text", value, self.conflict)
 
     def settle_choice(self, slot: Choice) -> dict[str, Any]:
         """The choice as it is."""

@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import re
 from typing import Any
 
 import orjson
 
-LONG_INTEGER = re.compile(rb"[0-9]{19}")
+_DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
+_LONG_INTEGER = b"0" * 19
 
 
 def loads(data: bytes) -> Any:
-    """Any JSON value; also what the standard library's reader takes beyond the standard (NaN, lone
-    surrogates). Integers keep all their digits.
+    """Any JSON value; also what the standard library's reader takes beyond the standard (NaN, lone surrogates).
 
+    For pieces whose text is kept elsewhere: integers beyond 64 bits may become floats.
     Raises ValueError where the bytes are no JSON.
     """
-    return loads_noting(data)[0]
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return _loads_leniently(data)
 
 
 def loads_noting(data: bytes) -> tuple[Any, bool]:
-    """The value, and whether standard JSON writers can write it again without loss.
+    """The value with all digits of its integers, and whether JSON writers can write it again without loss.
 
     Raises ValueError where the bytes are no JSON.
     """
-    if LONG_INTEGER.search(data) is None:
+    if _LONG_INTEGER not in data.translate(_DIGITS_ALIKE):
         try:
             return orjson.loads(data), True
         except ValueError:
             pass
-    try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
+    value = _loads_leniently(data)
     try:
         return value, orjson.loads(orjson.dumps(value)) == value
     except (TypeError, ValueError, RecursionError):
         return value, False
 
 
+def _loads_leniently(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from None
+
+
 def text_or_base64(data: bytes) -> tuple[str | None, str | None]:
     """(text, None) for UTF-8, else (None, base64): exactly one of the two holds all the bytes."""
-    import base64
-
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from otel_gym.dialects.jsontext import loads
 from otel_gym.dialects.names import DialectName, Terminal
 from otel_gym.dialects.sse import SSEDecoder, SSEvent
-from otel_gym.dialects.terminal import DONE, bare_terminal, is_done, payload_terminal
+from otel_gym.dialects.terminal import DONE, ENDING, bare_terminal, is_done, payload_terminal
 
 
 @dataclass(slots=True)
@@ -72,7 +72,13 @@ class EventAccumulator:
                 self.terminal = bare_terminal(self.dialect, event)
             self._keep_data(event)
             return
-        if self.terminal is None:
+        kind = payload.get("type")
+        if self.terminal is None and (
+            "error" in payload
+            or event.event in ENDING
+            or (kind.__class__ is str and kind in ENDING)
+            or payload.get("object") == "error"
+        ):
             self.terminal = payload_terminal(self.dialect, event.event, payload)
         self.merge(event.event, payload)
 

@@ -41,6 +41,32 @@ class Place(NamedTuple):
     """The field of the `.done` event that repeats the whole text."""
 
 
+class _Run:
+    """Deltas of one text that follow each other, which is nearly all of a stream."""
+
+    __slots__ = ("_content", "_item", "_kind", "_output", "_summary", "pieces")
+
+    def __init__(self, payload: dict[str, Any], pieces: Pieces) -> None:
+        get = payload.get
+        self._kind, self._item, self._output = get("type"), get("item_id"), get("output_index")
+        self._content, self._summary = get("content_index"), get("summary_index")
+        self.pieces = pieces
+
+    def continues(self, kind: str, payload: dict[str, Any]) -> bool:
+        """Whether an event only adds text at the same place."""
+        get = payload.get
+        return (
+            kind == self._kind
+            and get("output_index") == self._output
+            and get("content_index") == self._content
+            and get("item_id") == self._item
+            and get("summary_index") == self._summary
+            and get("delta").__class__ is str
+            and not get("logprobs")
+            and _DELTA_KEYS.issuperset(payload)
+        )
+
+
 _PLACES = {
     "response.output_text": Place("message", "content", "output_text", "text", "text"),
     "response.refusal": Place("message", "content", "refusal", "refusal", "refusal"),
@@ -80,12 +106,19 @@ class ResponsesAccumulator(EventAccumulator):
         self._finished: set[int] = set()
         self._index_of: dict[str, int] = {}
         self._last = 0
+        self._run: _Run | None = None
 
     def merge(self, event: str, payload: dict[str, Any]) -> None:
         """Merge one event."""
         kind = payload.get("type")
         if kind.__class__ is not str:
             kind = event
+        run = self._run
+        if run is not None:
+            if run.continues(kind, payload):
+                run.pieces.append(payload["delta"])
+                return
+            self._run = None
         stem, _, verb = kind.rpartition(".")
         if verb == "delta":
             self._delta(stem, payload)
@@ -218,6 +251,7 @@ class ResponsesAccumulator(EventAccumulator):
             self._logprobs(holder, logprobs)
         if not payload.keys() <= _DELTA_KEYS:
             self._rest(payload, _DELTA_KEYS)
+        self._run = _Run(payload, holder[place.field])
 
     def _logprobs(self, holder: dict[str, Any], logprobs: Any) -> None:
         have = holder.get("logprobs")

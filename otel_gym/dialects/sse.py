@@ -23,6 +23,9 @@ class SSEvent(NamedTuple):
     """False where the stream ended before the blank line that ends an event."""
 
 
+_new = tuple.__new__
+
+
 class SSEDecoder:
     """`feed(chunk)` gives the events completed by the chunk, `finish()` what is left at the end.
 
@@ -124,9 +127,16 @@ class SSEDecoder:
         blocks = lines.split(b"\n\n")
         rest = blocks.pop()
         for block in blocks:
-            if block[:6] == b"data: " and b"\n" not in block:
-                events.append(SSEvent("", block[6:]))
-            elif block:
+            head, line_end, data = block.partition(b"\n")
+            if not line_end:
+                if head[:6] == b"data: ":
+                    events.append(_new(SSEvent, ("", head[6:], True)))
+                    continue
+            elif data[:6] == b"data: " and head[:7] == b"event: " and b"\n" not in data:
+                event = head[7:].decode("utf-8", "replace")
+                events.append(_new(SSEvent, (event, data[6:], True)))
+                continue
+            if block:
                 self._open(block)
                 self._dispatch(events)
         if rest and rest != b"\n":

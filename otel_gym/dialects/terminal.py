@@ -34,22 +34,24 @@ KINDS: Mapping[DialectName, Mapping[str, Terminal]] = {
     "completions": {"error": "error"},
 }
 
+ENDING = frozenset(kind for kinds in KINDS.values() for kind in kinds)
+"""Every event type that ends a stream of some dialect."""
+
 # Each terminal event holds at least one of its dialect's markers literally, or a JSON escape of an
 # ASCII character, with which a sender could spell a marker differently.
 MARKERS: Mapping[DialectName, tuple[bytes, ...]] = {
     "responses": (
-        b"response.completed",
-        b"response.incomplete",
+        b"omplete",
         b"response.cancelled",
         b"response.failed",
         b"error",
-        b"\\u00",
     ),
-    "messages": (b"message_stop", b"error", b"\\u00"),
-    "chat": (DONE, b"error", b"\\u00"),
-    "completions": (DONE, b"error", b"\\u00"),
+    "messages": (b"message_stop", b"error"),
+    "chat": (DONE, b"error"),
+    "completions": (DONE, b"error"),
 }
 
+_ASCII_ESCAPE = b"\\u00"
 _CARRY_BYTES = max(len(marker) for markers in MARKERS.values() for marker in markers) - 1
 _TRIM_BYTES = 16 * 1024
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -147,31 +149,38 @@ class TerminalScanner:
 
         Once found it is given for every later chunk too.
         """
-        if self.terminal is not None:
-            return self.terminal
         if self._decoder is None:
-            window = self._carry + chunk
-            self._carry = window[-_CARRY_BYTES:]
+            # A marker holds no line end, so none can begin before a chunk that ended an event.
+            window = self._carry + chunk if self._carry else chunk
+            find = window.find
             for marker in self._markers:
-                if marker in window:
+                if find(marker) >= 0:
                     break
             else:
-                if chunk.endswith(_LINE_ENDED_TWICE):
-                    if self._block:
-                        self._forget()
-                    self._first = False
-                elif chunk:
-                    self._block.append(chunk)
-                    self._block_bytes += len(chunk)
-                    if self._block_bytes > self._trim_at:
-                        self._trim()
-                return None
+                if find(b"\\") < 0 or find(_ASCII_ESCAPE) < 0:
+                    if chunk.endswith(_LINE_ENDED_TWICE):
+                        if self._block:
+                            self._forget()
+                        self._first = False
+                    elif chunk:
+                        self._keep(chunk, window)
+                    return None
             self._decoder = SSEDecoder(at_start=self._first)
             if self._block:
                 chunk = b"".join(self._block) + chunk
                 self._forget()
             self._first = False
+        if self.terminal is not None:
+            return self.terminal
         return self._exact(chunk)
+
+    def _keep(self, chunk: bytes, window: bytes) -> None:
+        """Keep a chunk of an event that goes on."""
+        self._carry = window[-_CARRY_BYTES:]
+        self._block.append(chunk)
+        self._block_bytes += len(chunk)
+        if self._block_bytes > self._trim_at:
+            self._trim()
 
     def finish(self) -> Terminal | None:
         """The end of the stream: also looks at a last event without a blank line."""
@@ -193,18 +202,19 @@ class TerminalScanner:
                 self.terminal = "complete"
             elif decoder.idle:
                 self._decoder = None
-                self._carry = b""
         return self.terminal
 
     def _check(self, events: list[SSEvent]) -> None:
         for event in events:
             if self.terminal is None and (
                 event.event in KINDS[self._dialect]
+                or _ASCII_ESCAPE in event.data
                 or any(marker in event.data for marker in self._markers)
             ):
                 self.terminal = event_terminal(self._dialect, event)
 
     def _forget(self) -> None:
+        self._carry = b""
         self._block.clear()
         self._block_bytes = 0
         self._trim_at = _TRIM_BYTES
