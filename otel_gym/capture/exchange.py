@@ -22,7 +22,6 @@ from otel_gym.capture.facts import Ending, ExchangeFacts
 from otel_gym.capture.location import PrefixedLocation
 from otel_gym.capture.resend import digest_of
 from otel_gym.capture.tape import BodyTape
-from otel_gym.capture.writer import Claim
 from otel_gym.counters import count
 from otel_gym.dialects import DialectName, Terminal, TerminalScanner, is_event_stream
 from otel_gym.dialects.incremental import IncrementalDecoder, incremental_decoder
@@ -58,6 +57,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._call_id = capture.new_call_id()
+        self._claim = capture.writer.begin(rollout_id, self._call_id)
         self._headers = capture.headers.pick(scope["headers"])
         self._trace = capture.trace_of(
             rollout_id,
@@ -93,7 +93,6 @@ class Exchange:
         self._holding = False
         self._submitted = False
         self._closed = False
-        self._claim: Claim | None = None
         self._started_wall_ns = 0
         self._started_ns = 0
         self._grace: asyncio.TimerHandle | None = None
@@ -101,7 +100,6 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         """Serve the request; whatever `app` does, it does to the client too, and the record says so."""
-        self._claim = self._capture.writer.begin(self._rollout_id, self._call_id)
         self._started_wall_ns, self._started_ns = wall_and_monotonic_ns()
         token = current._call.set(self._current)
         try:
@@ -278,7 +276,7 @@ class Exchange:
             outcome=self._current.outcome,
             notes=self._current.notes,
             monotonic_started_ns=self._started_ns,
-            generation=self._claim.generation if self._claim else 0,
+            generation=self._claim.generation,
         )
 
     def _resend(self, ending: Ending, end_ns: int) -> dict[str, Any] | None:

@@ -105,14 +105,11 @@ class _Chat(_OpenAI):
         messages = [{"role": "system", "content": SYSTEM}, *history]
         request: Any = {"model": MODEL, "messages": messages, "max_completion_tokens": MAX_TOKENS}
         if not stream:
-            return (await self.client.chat.completions.create(**request)).choices[
-                0
-            ].message.content or ""
-        parts = []
-        stream_options = {"include_usage": True}
-        async for chunk in await self.client.chat.completions.create(
-            **request, stream=True, stream_options=stream_options
-        ):
+            answer = await self.client.chat.completions.create(**request)
+            return answer.choices[0].message.content or ""
+        request |= {"stream": True, "stream_options": {"include_usage": True}}
+        parts: list[str] = []
+        async for chunk in await self.client.chat.completions.create(**request):
             parts += [choice.delta.content or "" for choice in chunk.choices]
         return "".join(parts)
 

@@ -159,7 +159,7 @@ async def _serving(
         app, host="127.0.0.1", port=0, log_level="warning", ws="none", access_log=False
     )
     listener = uvicorn.Server(config)
-    listener.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]
+    listener.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(listener.serve())
     try:
         while not listener.started:
