@@ -6,12 +6,22 @@ import asyncio
 import fcntl
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from otel_gym.counters import count
 from otel_gym.errors import StoreUnavailable, UsageProblem
 from otel_gym.servers.answers import encode_json
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows that are written together."""
+
+    lines: list[bytes] = field(default_factory=list)
+    is_done: bool = False
+    error: OSError | None = None
 
 
 class Journal:
@@ -22,10 +32,8 @@ class Journal:
 
     def __init__(self, path: Path, *, truncate: bool = False) -> None:
         self.path = path
-        self._waiting: list[bytes] = []
+        self._batch = _Batch()
         self._lock = asyncio.Lock()
-        self._taken = 0
-        self._written = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(
@@ -55,21 +63,19 @@ class Journal:
 
     async def append(self, row: Mapping[str, Any]) -> None:
         """Append one row. Raises `StoreUnavailable` where it could not be made durable."""
-        self._waiting.append(encode_json(row) + b"\n")
-        self._taken += 1
-        mine = self._taken
+        batch = self._batch
+        batch.lines.append(encode_json(row) + b"\n")
         async with self._lock:
-            if self._written >= mine:
-                return
-            lines, self._waiting = self._waiting, []
-            try:
-                await asyncio.to_thread(self._write, b"".join(lines))
-            except OSError as error:
-                raise StoreUnavailable(
-                    f"{self.path}: cannot be written: {error.strerror}"
-                ) from error
-            finally:
-                self._written += len(lines)
+            if not batch.is_done:
+                self._batch = _Batch()
+                batch.is_done = True
+                try:
+                    await asyncio.to_thread(self._write, b"".join(batch.lines))
+                except OSError as error:
+                    batch.error = error
+        if batch.error is not None:
+            reason = batch.error.strerror
+            raise StoreUnavailable(f"{self.path}: cannot be written: {reason}") from batch.error
 
     def close(self) -> None:
         """Close the file and let go of it. Safe to call again."""
@@ -78,10 +84,16 @@ class Journal:
             self._descriptor = -1
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
-        os.fdatasync(self._descriptor)
+        before = os.fstat(self._descriptor).st_size
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+            os.fdatasync(self._descriptor)
+        except OSError:
+            # Half a row would swallow the one after it; its rollout is done again.
+            os.ftruncate(self._descriptor, before)
+            raise
 
     def _repair(self) -> bool:
         size = os.fstat(self._descriptor).st_size
