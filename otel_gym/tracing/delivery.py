@@ -98,6 +98,11 @@ class Delivery:
         """Whether all of `batch` was accepted or parked; false when it was given up for now. What was accepted is told either way."""
         return self._deliver(batch.spans, batch.sources)
 
+    @property
+    def last_reason(self) -> str | None:
+        """Why the backend could not take the last request, null where it could."""
+        return self._last_reason
+
     def close(self) -> None:
         """Gives up the connection; the next delivery opens another."""
         if self._sender is not None:

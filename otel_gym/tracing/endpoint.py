@@ -45,22 +45,19 @@ class OtlpEndpoint:
 def traces_endpoint(
     configured: str | None, environment: Mapping[str, str] = os.environ, *, explicit: bool = False
 ) -> OtlpEndpoint | None:
-    """The endpoint for spans, or null where none is configured.
+    """The endpoint for spans, or null where `configured` is.
 
-    `configured` is a base URL from settings or, if `explicit`, from the command line, where it wins over the variables. Over HTTP `/v1/traces` is
-    appended to a base URL; OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, and an explicit URL with a path, are taken as they stand. Raises `UsageProblem`.
+    `configured` is the URL that settings came to (variables included), or an `explicit` one from the command line. Over HTTP `/v1/traces` is appended
+    to a base URL; the value of OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, and an explicit URL with a path, are taken as they stand. Raises `UsageProblem`.
     """
-    protocol = _choice(environment, "PROTOCOL", ("http/protobuf", "grpc"), "http/protobuf")
-    own = environment.get(f"{_VARIABLE}TRACES_ENDPOINT", "").strip()
-    general = environment.get(f"{_VARIABLE}ENDPOINT", "").strip()
-    if explicit and configured:
-        url, as_it_stands = configured, urlsplit(configured).path not in ("", "/")
-    elif own:
-        url, as_it_stands = own, True
-    else:
-        url, as_it_stands = general or configured or "", False
-    if not url:
+    if not configured:
         return None
+    url = configured.strip()
+    protocol = _choice(environment, "PROTOCOL", ("http/protobuf", "grpc"), "http/protobuf")
+    if explicit:
+        as_it_stands = urlsplit(url).path not in ("", "/")
+    else:
+        as_it_stands = url == environment.get(f"{_VARIABLE}TRACES_ENDPOINT", "").strip()
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageProblem(

@@ -192,11 +192,10 @@ def _exporter(settings: Settings, environment: Mapping[str, str]) -> MetricExpor
     if environment.get("OTEL_METRICS_EXPORTER", "").strip().lower() == "none":
         return None
     own = environment.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "").strip()
-    base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or (
-        settings.otlp_endpoint
-        if settings.otlp_endpoint != environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-        else settings.otel_gym.otlp_endpoint
-    )
+    base = settings.otlp_endpoint
+    if base == environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        # That URL is for traces alone.
+        base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or settings.otel_gym.otlp_endpoint
     if settings.otlp_endpoint is None or not (own or base):
         return None
     protocol = (

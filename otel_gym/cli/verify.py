@@ -1,0 +1,90 @@
+"""`otel-gym verify`: whether a backend has every record, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.correlation.run import read_run
+from otel_gym.errors import UsageProblem
+from otel_gym.settings import load_settings
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@click.option("--jaeger", metavar="URL", required=True, help="Jaeger's query address.")
+@click.option(
+    "--api",
+    type=click.Choice(["v1", "v3"]),
+    help="Its API to use; without it, v3 where the backend has it.",
+)
+@click.option(
+    "--rollout", "rollouts", multiple=True, metavar="ID", help="Only this rollout; may be repeated."
+)
+@click.option("--config", metavar="FILE", help="YAML configuration the export was made with.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def command(
+    directory: str,
+    jaeger: str,
+    api: str | None,
+    rollouts: tuple[str, ...],
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Compare every record of DIR with Jaeger; print what is missing, extra or different, and exit with 1 then."""
+    from rich.progress import Progress
+
+    from otel_gym.tracing.backfill import Selection, rollouts_of
+    from otel_gym.tracing.jaeger import JaegerReader
+    from otel_gym.tracing.options import span_options
+    from otel_gym.tracing.verify import verify_directory
+
+    root = existing_directory(directory)
+    run = read_run(root)
+    if run is None:
+        raise UsageProblem(f"{root}: has no run.json, so it was never exported; nothing to compare")
+    settings = load_settings(Path(config) if config else None)
+    selection = Selection(frozenset(rollouts) if rollouts else None)
+    total = len(rollouts_of(root, selection))
+    with (
+        JaegerReader(jaeger, api=api) as reader,
+        Progress(console=console(stderr=True), disable=not sys.stderr.isatty()) as bar,
+    ):
+        task = bar.add_task("comparing", total=total)
+        result = verify_directory(
+            root,
+            run,
+            span_options(settings),
+            reader,
+            selection=selection,
+            on_rollout=lambda _: bar.advance(task),
+        )
+    counts = {
+        kind: sum(each.kind == kind for each in result.findings)
+        for kind in ("missing", "extra", "different")
+    }
+    if as_json:
+        print_json(
+            {
+                "rollouts": result.rollouts,
+                "spans": result.spans,
+                **counts,
+                "findings": [asdict(each) for each in result.findings],
+            }
+        )
+    else:
+        for each in result.findings:
+            click.echo(
+                f"{each.kind:<9} {each.rollout_id}  span {each.span_id}  {each.name}  {each.where}".rstrip()
+            )
+            for detail in each.details:
+                click.echo(f"          {detail}")
+        click.echo(
+            f"{result.spans} spans of {result.rollouts} rollouts: "
+            + ", ".join(f"{number} {kind}" for kind, number in counts.items())
+        )
+    return 1 if result.findings else 0
