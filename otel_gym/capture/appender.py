@@ -25,14 +25,25 @@ _OPEN_FLAGS: Final = (
 class Appender:
     """One open file. Used by one thread at a time; other processes are kept out by the lock."""
 
-    __slots__ = ("_end", "_file", "_held", "base", "created", "descriptor", "generation", "path")
+    __slots__ = (
+        "_end",
+        "_file",
+        "_held",
+        "base",
+        "created",
+        "descriptor",
+        "file_path",
+        "generation",
+        "path",
+    )
 
-    def __init__(self, path: Path, mode: int, *, base: int = 0) -> None:
+    def __init__(self, path: str, mode: int, *, base: int = 0) -> None:
         """Open or create `path`. Raises `OSError`, or `StoreUnavailable` where it is not a regular file.
 
         `base` is added to offsets: the uncompressed length of what was packed before.
         """
-        self.path = os.fspath(path)
+        self.path = path
+        self.file_path = Path(path)
         self.base = base
         self.created = False
         self.generation = 0

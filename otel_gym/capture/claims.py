@@ -68,6 +68,7 @@ class ClaimsFile:
         self._mode = mode
         self._lock = threading.Lock()
         self._sequence = 0
+        self._released = 0
         self._outstanding: dict[int, bytes] = {}
         self._free: list[int] = []
         self._slots = 0
@@ -76,8 +77,8 @@ class ClaimsFile:
 
     @property
     def begun(self) -> int:
-        """How many calls this process has begun."""
-        return self._sequence
+        """How many calls this process has begun, less those that were released."""
+        return self._sequence - self._released
 
     @property
     def outstanding(self) -> int:
@@ -115,6 +116,13 @@ class ClaimsFile:
                 if self._outstanding.pop(slot, None) is not None:
                     os.pwrite(self._descriptor, _FREE, slot * SLOT_BYTES)
                     self._free.append(slot)
+
+    def release(self, slot: int) -> None:
+        """Free the slot of a call that needs no record; it does not count as begun. Raises `OSError`."""
+        self.settle([slot])
+        with self._lock:
+            self._released += 1
+            self._write_header()
 
     def lose(self, slot: int) -> None:
         """Mark the call of a slot as lost; it stays until `settle`. Raises `OSError`."""
@@ -170,7 +178,10 @@ class ClaimsFile:
             self._mode,
         )
         self._grow(slots)
-        header = orjson.dumps(self._identity.as_mapping())
+        self._write_header()
+
+    def _write_header(self) -> None:
+        header = orjson.dumps({**self._identity.as_mapping(), "released": self._released})
         os.pwrite(self._descriptor, header.ljust(SLOT_BYTES - 1) + b"\n", 0)
 
     def _grow(self, slots: int | None = None) -> None:
@@ -189,7 +200,7 @@ class ClaimsRead:
     identity: ProcessIdentity | None
     """Null where the file's first slot is damaged."""
     begun: int
-    """Calls that the process had begun."""
+    """Calls that the process had begun, less those that were released."""
     slots: tuple[Slot, ...]
     damaged: int
     """Slots that are neither free nor readable."""
@@ -198,8 +209,11 @@ class ClaimsRead:
 def read_claims(path: Path) -> ClaimsRead:
     """Read a claims file, of a living or a dead process. Raises `OSError`, among them `FileNotFoundError`."""
     data = path.read_bytes()
+    released = 0
     try:
-        identity = ProcessIdentity.from_mapping(orjson.loads(data[:SLOT_BYTES]))
+        header = orjson.loads(data[:SLOT_BYTES])
+        released = int(header["released"])
+        identity = ProcessIdentity.from_mapping(header)
     except (ValueError, KeyError, TypeError):
         identity = None
     begun, damaged, slots = 0, 0, []
@@ -211,7 +225,7 @@ def read_claims(path: Path) -> ClaimsRead:
         begun = max(begun, slot.sequence)
         if slot.state != "free":
             slots.append(slot)
-    return ClaimsRead(identity, begun, tuple(slots), damaged)
+    return ClaimsRead(identity, max(0, begun - released), tuple(slots), damaged)
 
 
 def _used(data: bytes) -> Iterator[bytes]:

@@ -12,19 +12,19 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from otel_gym.capture.appender import Appender
 from otel_gym.capture.job import Job
 from otel_gym.capture.lanes import Batch, LaneQueue
+from otel_gym.capture.line import encode_line
 from otel_gym.capture.locks import Lock
 from otel_gym.capture.open_files import OpenFiles, sync_directory
 from otel_gym.capture.producer_state import ProducerState
-from otel_gym.capture.line import encode_line
 from otel_gym.capture.raw_record import build_raw_record
 from otel_gym.capture.redact import Redactor
 from otel_gym.capture.store import CaptureStore
+from otel_gym.capture.syncing import Syncer, make_syncer
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
@@ -76,10 +76,17 @@ class Flusher:
 
     def run(self) -> None:
         """Body of a flusher thread; ends when the queue is stopped."""
+        syncer = make_syncer()
+        try:
+            self._run(syncer)
+        finally:
+            syncer.close()
+
+    def _run(self, syncer: Syncer) -> None:
         while (group := self._queue.take()) is not None:
             rest = group
             patience = time.monotonic() + BUSY_ROUND_S
-            while rest := self._round(rest):
+            while rest := self._round(rest, syncer):
                 if time.monotonic() > patience:
                     for batch in rest:
                         self._queue.put_back(batch, _BUSY_DELAY_S, failed=False)
@@ -87,7 +94,7 @@ class Flusher:
                     break
                 time.sleep(_BUSY_PAUSE_S)
 
-    def _round(self, group: list[Batch]) -> list[Batch]:
+    def _round(self, group: list[Batch], syncer: Syncer) -> list[Batch]:
         """Write what can be written now; the batches whose files are locked by others."""
         busy: list[Batch] = []
         opened: list[_Open] = []
@@ -110,7 +117,7 @@ class Flusher:
             else:
                 opened.extend(appended)
         if opened:
-            self._sync(opened)
+            self._sync(opened, syncer)
         return busy
 
     def _make(self, job: Job) -> bool:
@@ -171,7 +178,7 @@ class Flusher:
         except (OSError, StoreError) as error:
             opened.error = error
             return opened
-        path = Path(appender.path)
+        path = appender.file_path
         for job, offset in zip(jobs, offsets, strict=True):
             assert job.raw is not None
             job.written = Written(job.claim.rollout_id, job.raw, path, offset, len(job.line), stale)
@@ -202,13 +209,11 @@ class Flusher:
             appender.unlock()
             self._files.give_back(appender)
 
-    def _sync(self, opened: list[_Open]) -> None:
-        for item in opened:
-            if item.error is None:
-                try:
-                    item.appender.sync()
-                except OSError as error:
-                    item.error = error
+    def _sync(self, opened: list[_Open], syncer: Syncer) -> None:
+        appended = [item for item in opened if item.error is None]
+        errors = syncer.sync([item.appender.descriptor for item in appended])
+        for item, error in zip(appended, errors, strict=True):
+            item.error = error
         made = [item for item in opened if item.error is None and item.appender.created]
         if made:
             try:

@@ -16,7 +16,7 @@ from otel_gym.capture.job import Job, Lane
 
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """Most bytes of one lane in one append."""
-MAX_GROUP: Final = 16
+MAX_GROUP: Final = 64
 """Most lanes that one flusher takes at once."""
 
 

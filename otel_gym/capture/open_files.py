@@ -10,8 +10,8 @@ from collections import OrderedDict
 from pathlib import Path
 
 from otel_gym.capture.appender import Appender
-from otel_gym.capture.layout import Layout
-from otel_gym.capture.packed import packed_length
+from otel_gym.capture.layout import RECORDS, STALE, Layout
+from otel_gym.capture.source import Source
 
 
 class OpenFiles:
@@ -21,14 +21,15 @@ class OpenFiles:
         self._layout = layout
         self._file_mode = file_mode
         self._directory_mode = directory_mode
+        self._root = os.fspath(layout.root)
         self._lock = threading.Lock()
-        self._idle: OrderedDict[Path, Appender] = OrderedDict()
+        self._idle: OrderedDict[str, Appender] = OrderedDict()
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._limit = 1024 if soft == resource.RLIM_INFINITY else max(16, min(1024, soft // 4))
 
     def take(self, rollout_id: str, *, stale: bool = False) -> Appender:
         """The rollout's file (or its stale file), opened and created as needed. Raises `OSError` or `StoreUnavailable`."""
-        path = self._layout.stale(rollout_id) if stale else self._layout.records(rollout_id)
+        path = f"{self._root}/{rollout_id}{STALE if stale else RECORDS}"
         with self._lock:
             appender = self._idle.pop(path, None)
         if appender is not None:
@@ -42,14 +43,14 @@ class OpenFiles:
     def give_back(self, appender: Appender) -> None:
         """Keep an unlocked file open for the next append."""
         with self._lock:
-            old = self._idle.pop(Path(appender.path), None)
-            self._idle[Path(appender.path)] = appender
+            old = self._idle.pop(appender.path, None)
+            self._idle[appender.path] = appender
             excess = self._idle.popitem(last=False)[1] if len(self._idle) > self._limit else None
         for closing in (old, excess):
             if closing is not None:
                 closing.close()
 
-    def names(self) -> list[Path]:
+    def names(self) -> list[str]:
         """Paths of the files that are open and not taken."""
         with self._lock:
             return list(self._idle)
@@ -67,8 +68,12 @@ class OpenFiles:
             with contextlib.suppress(OSError):
                 appender.close()
 
-    def _open(self, rollout_id: str, path: Path, stale: bool) -> Appender:
-        base = 0 if stale else packed_length(self._layout.packed(rollout_id))
+    def _open(self, rollout_id: str, path: str, stale: bool) -> Appender:
+        base = 0
+        packed = self._layout.packed(rollout_id)
+        if not stale and packed.exists():
+            with Source(self._layout.records(rollout_id), packed, settle=False) as source:
+                base = source.plain_base
         return Appender(path, self._file_mode, base=base)
 
 

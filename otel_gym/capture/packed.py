@@ -84,15 +84,3 @@ def read_facts(descriptor: int, path: Path) -> PackFacts:
         )
     except (ValueError, KeyError, TypeError, IndexError, struct.error, OverflowError) as error:
         raise StoreError(f"{path}: is not a capture file packed by otel-gym") from error
-
-
-def packed_length(path: Path) -> int:
-    """Uncompressed length of a packed file; 0 where there is none. Raises `StoreError` or `OSError`."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return 0
-    try:
-        return read_facts(descriptor, path).length_bytes
-    finally:
-        os.close(descriptor)

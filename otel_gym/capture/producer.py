@@ -11,13 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from otel_gym.capture.identity import ProcessIdentity
+from otel_gym.capture.identity import HEARTBEAT_S, ProcessIdentity
 from otel_gym.capture.layout import Layout
 
 MAX_NAMED: Final = 10_000
@@ -30,6 +30,8 @@ class LostCall:
 
     rollout_id: str
     model_call_id: str
+    generation: int
+    """Generation of the rollout when the call began; -1 where that was unknown."""
     reason: str
     at: float
     """Unix seconds UTC."""
@@ -81,8 +83,6 @@ class ProducerStatus:
 
     def flush(self, begun: int, *, closed: bool = False) -> bool:
         """Write the file if anything is new or a heartbeat is due; whether it was written. Raises `OSError`."""
-        from otel_gym.capture.identity import HEARTBEAT_S
-
         now = time.monotonic()
         with self._lock:
             if not self._dirty and not closed and now - self._flushed_at < HEARTBEAT_S:
@@ -98,15 +98,7 @@ class ProducerStatus:
                     "invalid_ids": self.invalid_ids,
                     "invalid_more": self.invalid_more,
                     "unclaimed": self.unclaimed,
-                    "lost": [
-                        {
-                            "rollout_id": call.rollout_id,
-                            "model_call_id": call.model_call_id,
-                            "reason": call.reason,
-                            "at": call.at,
-                        }
-                        for call in self.lost.values()
-                    ],
+                    "lost": [asdict(call) for call in self.lost.values()],
                     "lost_more": self.lost_more,
                 },
                 option=orjson.OPT_NON_STR_KEYS,

@@ -69,12 +69,20 @@ class ProducerState:
             with self._lock:
                 self._unsettled.extend(slots)
 
+    def release(self, claim: Claim) -> None:
+        """A claimed call turned out to need no record."""
+        if self.claims is not None and claim.slot:
+            with self._guard("claims cannot be written"):
+                self.claims.release(claim.slot)
+
     def lose(self, job: Job, reason: str) -> None:
         """The record of a call is given up: counted, marked, and kept in the claims until the status file names it."""
         job.dropped = True
         count("records.lost")
         claim = job.claim
-        self.status.note_lost(LostCall(claim.rollout_id, claim.model_call_id, reason, time.time()))
+        self.status.note_lost(
+            LostCall(claim.rollout_id, claim.model_call_id, claim.generation, reason, time.time())
+        )
         if self.claims is not None and claim.slot:
             with self._guard("claims cannot be written"):
                 self.claims.lose(claim.slot)

@@ -21,7 +21,7 @@ _STEP: Final = re.compile(
 )
 _RAW: Final = {
     "request": ("request_raw", "request_raw_b64"),
-    "response": ("response_raw", "response_raw_b64", "unmerged"),
+    "response": ("response_raw", "response_raw_b64", "unmerged", "stream_usage_chunk"),
 }
 
 _Step = tuple[str, str | int]

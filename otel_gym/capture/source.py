@@ -67,7 +67,8 @@ def _decode(number: int, offset: int, line: bytes) -> RecordLine:
 class Source:
     """The open files of one rollout. A context manager; what is appended after it was made is not seen."""
 
-    def __init__(self, records: Path, packed: Path) -> None:
+    def __init__(self, records: Path, packed: Path, *, settle: bool = True) -> None:
+        """`settle` waits for an append in progress; without it the caller holds the lock."""
         # The plain file is opened first: a pack that finishes in between leaves its bytes in both, never in neither.
         self._plain = _open(records)
         self._packed: int | None = None
@@ -76,7 +77,9 @@ class Source:
         try:
             self._packed = _open(packed)
             if self._plain is not None:
-                self.plain_bytes = _settled_size(self._plain)
+                self.plain_bytes = (
+                    _settled_size(self._plain) if settle else os.fstat(self._plain).st_size
+                )
             if self._packed is not None:
                 self.facts = read_facts(self._packed, packed)
                 if self._plain is not None and repeats_pack(
@@ -100,6 +103,11 @@ class Source:
     def length_bytes(self) -> int:
         """Length of packed and plain part together."""
         return self.base + self.plain_bytes - self._skip
+
+    @property
+    def plain_base(self) -> int:
+        """What is added to an offset in the plain file to make it one of the whole."""
+        return self.base - self._skip
 
     def lines(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """(offset, line) of every line from `start`; the last may lack its newline."""
@@ -187,7 +195,7 @@ def repeats_pack(facts: PackFacts, descriptor: int, size: int) -> bool:
 
 
 def _decompressed(file: BinaryIO) -> BinaryIO:
-    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)  # type: ignore[return-value]
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
 
 
 def _open(path: Path) -> int | None:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_gym.capture.appender import Appender
 from otel_gym.capture.fence import add_cleared, raise_generation
 from otel_gym.capture.layout import PACKED, RECORDS, Layout
-from otel_gym.capture.source import RecordLine, read_lines
+from otel_gym.capture.line import encode_line
 from otel_gym.capture.locks import Lock, lock, unlock
 from otel_gym.capture.open_files import OpenFiles, make_directories, sync_directory
 from otel_gym.capture.pending import PendingCall, Quiescence, pending_calls
-from otel_gym.capture.line import encode_line
 from otel_gym.capture.record import ModelCallRecord, build_model_call_record
+from otel_gym.capture.source import RecordLine, read_lines
 from otel_gym.capture.written import Written
 from otel_gym.correlation.rollout_id import checked, is_valid
 from otel_gym.errors import CorruptRecordError, StoreError, StoreUnavailable
@@ -200,7 +200,7 @@ class CaptureStore:
             checked(rollout_id)
         return pending_calls(self.layout, rollout_id)
 
-    def await_quiescence(self, rollout_id: str, timeout: float) -> Quiescence:  # noqa: ASYNC109 - the name of the reference
+    def await_quiescence(self, rollout_id: str, timeout: float) -> Quiescence:
         """Wait until no living producer has a call of the rollout's current attempt outstanding, at most `timeout` seconds.
 
         Calls of dead producers are not waited for: they are in the result. Blocks the calling thread.
@@ -229,7 +229,7 @@ class CaptureStore:
                 if outcome in (Lock.HELD, Lock.UNSUPPORTED):
                     offset = self._write(appender, line)
                     self._files.give_back(appender)
-                    return Path(appender.path), offset
+                    return appender.file_path, offset
             except BaseException:
                 appender.close()
                 raise

@@ -31,11 +31,12 @@ from otel_gym.capture.open_files import OpenFiles
 from otel_gym.capture.producer_state import ProducerState
 from otel_gym.capture.redact import Redactor
 from otel_gym.capture.store import CaptureStore
+from otel_gym.capture.syncing import parallel_sync_available
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 
-FLUSHERS: Final = 8
-"""Flusher threads of a writer: how many syncs are on their way at once."""
+FLUSHERS: Final = 2 if parallel_sync_available() else 8
+"""Flusher threads of a writer: one prepares a group while the other's is being synced; more where each sync needs a thread of its own."""
 TICK_S: Final = 1.0
 """Pause of the housekeeping thread where nothing is urgent."""
 _RECORD_OVERHEAD_BYTES: Final = 2048
@@ -82,9 +83,8 @@ class RecordWriter:
         return (self._state or self._start()).begin(rollout_id, model_call_id)
 
     def release(self, claim: Claim) -> None:
-        """Settle a claim whose call turned out to have no record."""
-        if claim.slot:
-            (self._state or self._start()).settle([claim.slot])
+        """Take back the claim of a call that turned out to need no record."""
+        (self._state or self._start()).release(claim)
 
     async def write(self, facts: ExchangeFacts, claim: Claim) -> Written | None:
         """Make the record of a call durable and return where it stands.
@@ -221,9 +221,9 @@ class RecordWriter:
 
     def _open_rollouts(self) -> list[str]:
         return [
-            path.name.removesuffix(RECORDS)
+            os.path.basename(path).removesuffix(RECORDS)
             for path in self._files.names()
-            if path.name.endswith(RECORDS)
+            if path.endswith(RECORDS)
         ]
 
     def _after_fork(self) -> None:

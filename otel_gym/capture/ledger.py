@@ -1,0 +1,331 @@
+"""The ledger: what became of every call of a capture directory, from files alone.
+
+A call was *started* if there is a record, a claim or a note of its loss. It is then recorded, stale, pending or lost; `missing` says how many have left no
+record and never will.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from otel_gym.capture.fence import read_cleared, read_generation
+from otel_gym.capture.layout import INCOMPLETE, PACKED, RECORDS, STALE
+from otel_gym.capture.pending import PendingCall, claims_files, pending_calls
+from otel_gym.capture.producer import StatusRead, read_statuses
+from otel_gym.capture.source import RecordLine
+from otel_gym.capture.store import CaptureStore
+from otel_gym.correlation.rollout_id import is_valid
+from otel_gym.errors import StoreError
+
+CLOCK_TOLERANCE_S: Final = 0.001
+"""A call that completed this much before it started shows a clock that was set back."""
+
+
+@dataclass(slots=True)
+class RolloutLedger:
+    """One rollout's account."""
+
+    rollout_id: str
+    started: int = 0
+    """Calls of the current attempt that are known to have begun."""
+    recorded: int = 0
+    """Calls with a record; a call that stands twice counts once."""
+    exported: int | None = None
+    """Records that a backend has accepted; null where nothing was ever exported from the directory."""
+    stale: int = 0
+    """Records of cleared attempts in the stale file."""
+    cleared: int = 0
+    """Records that clears have removed."""
+    torn: int = 0
+    """Lines that are no record."""
+    torn_at_bytes: list[int] = field(default_factory=list)
+    """Offsets of the first ten such lines."""
+    pending_live: int = 0
+    """Calls in flight at living producers."""
+    pending_dead: int = 0
+    """Calls whose producer died before their record."""
+    lost: int = 0
+    """Calls whose record was given up."""
+    unclaimed: int = 0
+    """Calls that could not be claimed before they ran; if their record is missing too, nothing else shows it."""
+    oversized: int = 0
+    """Records whose request or response was cut at the recording limit."""
+    redacted: int = 0
+    """Records with redacted fields."""
+    duplicates: int = 0
+    """Lines that repeat another line's `model_call_id`."""
+    clock_anomalies: int = 0
+    """Records that completed before they started."""
+    incomplete_marker: bool = False
+    """Whether the rollout is marked incomplete."""
+    unreadable: str | None = None
+    """Why its file cannot be read; null where it can."""
+
+    @property
+    def missing(self) -> int:
+        """Calls without a record that will never have one, and damaged lines."""
+        return self.pending_dead + self.lost + self.torn
+
+    @property
+    def whole(self) -> bool:
+        """Whether no evidence is missing. A call in flight is not missing."""
+        return not self.missing and not self.incomplete_marker and self.unreadable is None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The account of a directory."""
+
+    directory: str
+    rollouts: list[RolloutLedger] = field(default_factory=list)
+    unprefixed: int = 0
+    """Model calls that came without a rollout prefix: they belong to no rollout and have no record."""
+    invalid_ids: dict[str, int] = field(default_factory=dict)
+    """Calls that were served and not captured, by the id that breaks the grammar."""
+    invalid_files: list[str] = field(default_factory=list)
+    """Capture files whose names hold no valid id; nothing here reads them."""
+    lost_unnamed: int = 0
+    """Given-up records beyond those that a producer names."""
+    begun_unaccounted: int = 0
+    """Calls that producers say they began and that no file accounts for."""
+    producers_live: int = 0
+    producers_dead: int = 0
+    """Producers that ended without closing; a crash, or SIGKILL."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether no evidence is missing in the directory."""
+        return (
+            all(rollout.whole for rollout in self.rollouts)
+            and not self.unprefixed
+            and not self.invalid_ids
+            and not self.lost_unnamed
+            and not self.begun_unaccounted
+        )
+
+    def totals(self) -> dict[str, int]:
+        """Sums over the rollouts."""
+        sums: Counter[str] = Counter()
+        for rollout in self.rollouts:
+            for name, value in asdict(rollout).items():
+                if isinstance(value, bool):
+                    sums[f"{name}s"] += value
+                elif isinstance(value, int):
+                    sums[name] += value
+            sums["missing"] += rollout.missing
+            sums["unreadable"] += rollout.unreadable is not None
+        return dict(sums)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """The JSON form of the ledger."""
+        return {
+            "directory": self.directory,
+            "whole": self.whole,
+            "totals": self.totals(),
+            "unprefixed": self.unprefixed,
+            "invalid_ids": self.invalid_ids,
+            "invalid_files": self.invalid_files,
+            "lost_unnamed": self.lost_unnamed,
+            "begun_unaccounted": self.begun_unaccounted,
+            "producers": {"live": self.producers_live, "dead": self.producers_dead},
+            "rollouts": [
+                {**asdict(rollout), "missing": rollout.missing, "whole": rollout.whole}
+                for rollout in self.rollouts
+            ],
+        }
+
+
+def read_ledger(store: CaptureStore) -> Ledger:
+    """Account for every call of the directory. Files are read once, in constant memory but for the ids of one rollout. Raises `OSError`."""
+    ledger = Ledger(directory=os.fspath(store.root))
+    begun, statuses = _producers(store, ledger)
+    # Claims before records: a call that settles in between is then found recorded, not lost from sight.
+    pending: dict[str, list[PendingCall]] = {}
+    for call in pending_calls(store.layout):
+        pending.setdefault(call.rollout_id, []).append(call)
+    lost: dict[str, dict[str, int]] = {}
+    unclaimed: Counter[str] = Counter()
+    for status in statuses:
+        for loss in status.lost:
+            lost.setdefault(loss.rollout_id, {})[loss.model_call_id] = loss.generation
+        unclaimed.update(status.unclaimed)
+    exported = _exported(store)
+    accounted = 0
+    for rollout_id in _rollout_ids(store, ledger, {*pending, *lost, *unclaimed}):
+        account = RolloutLedger(rollout_id, unclaimed=unclaimed[rollout_id])
+        account.incomplete_marker = store.is_incomplete(rollout_id)
+        account.cleared = read_cleared(store.layout.generations, rollout_id)
+        seen = _read_records(store, account, exported)
+        late = {
+            str(line.record.get("model_call_id"))
+            for line in _readable(store.iter_stale(rollout_id), account)
+            if line.record is not None
+        }
+        account.stale = len(late)
+        gone = {
+            call.model_call_id: call
+            for call in pending.get(rollout_id, [])
+            if call.model_call_id not in seen and call.model_call_id not in late
+        }
+        losses = {
+            name: generation
+            for name, generation in lost.get(rollout_id, {}).items()
+            if name not in seen and name not in late
+        }
+        attempt = _generation(store, rollout_id)
+        current = {name: call for name, call in gone.items() if not call.stale}
+        given_up = {name for name, call in current.items() if call.lost}
+        given_up |= {name for name, began in losses.items() if not 0 <= began < attempt}
+        superseded = len({*gone, *losses} - {*current, *given_up})
+        waiting = [call for name, call in current.items() if name not in given_up]
+        account.lost = len(given_up)
+        account.pending_live = sum(call.alive for call in waiting)
+        account.pending_dead = len(waiting) - account.pending_live
+        account.recorded = len(seen)
+        account.started = len(seen) + len(given_up) + len(waiting)
+        accounted += account.started + account.stale + account.cleared + superseded
+        ledger.rollouts.append(account)
+    ledger.begun_unaccounted = max(0, begun - accounted - ledger.lost_unnamed)
+    return ledger
+
+
+def _producers(store: CaptureStore, ledger: Ledger) -> tuple[int, list[StatusRead]]:
+    """(calls that all producers began, their statuses)."""
+    begun: dict[str, int] = {}
+    statuses = list(read_statuses(store.layout))
+    for status in statuses:
+        begun[status.identity.producer] = status.begun
+        ledger.unprefixed += status.unprefixed
+        for name, count in status.invalid_ids.items():
+            ledger.invalid_ids[name] = ledger.invalid_ids.get(name, 0) + count
+        if status.invalid_more:
+            ledger.invalid_ids["(others)"] = (
+                ledger.invalid_ids.get("(others)", 0) + status.invalid_more
+            )
+        ledger.lost_unnamed += status.lost_more
+        ledger.producers_live += status.alive
+        ledger.producers_dead += not status.alive and not status.closed
+    for claims, _ in claims_files(store.layout):
+        if claims.identity is not None:
+            name = claims.identity.producer
+            begun[name] = max(begun.get(name, 0), claims.begun)
+    return sum(begun.values()), statuses
+
+
+def _rollout_ids(store: CaptureStore, ledger: Ledger, claimed: set[str]) -> list[str]:
+    ids = set(claimed)
+    for directory in (store.root, store.layout.generations):
+        with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                if directory is not store.root:
+                    ids.add(entry.name)
+                    continue
+                for suffix in (RECORDS, PACKED, INCOMPLETE, STALE):
+                    rollout_id = entry.name.removesuffix(suffix)
+                    if rollout_id != entry.name:
+                        if is_valid(rollout_id):
+                            ids.add(rollout_id)
+                        elif not entry.name.endswith(".tmp"):
+                            ledger.invalid_files.append(entry.name)
+                        break
+    ledger.invalid_files.sort()
+    return sorted(name for name in ids if is_valid(name))
+
+
+def _read_records(
+    store: CaptureStore, account: RolloutLedger, exported: _Exported | None
+) -> set[str]:
+    """Read the rollout's file into its account; the ids of its calls."""
+    seen: set[str] = set()
+    unnamed = 0
+    if exported is not None:
+        account.exported = 0
+    for line in _readable(store.iter_lines(account.rollout_id), account):
+        if line.record is None:
+            account.torn += 1
+            if len(account.torn_at_bytes) < 10:
+                account.torn_at_bytes.append(line.offset_bytes)
+            continue
+        record = line.record
+        name = record.get("model_call_id")
+        if not isinstance(name, str):
+            unnamed += 1
+            name = f"\x00{unnamed}"
+        account.duplicates += name in seen
+        seen.add(name)
+        account.oversized += bool(record.get("request_cut") or record.get("response_cut"))
+        account.redacted += "redacted" in record
+        account.clock_anomalies += _ran_backwards(record)
+        if exported is not None and account.exported is not None:
+            account.exported += exported.has(account.rollout_id, line.offset_bytes)
+    return seen
+
+
+def _readable(lines: Iterator[RecordLine], account: RolloutLedger) -> Iterator[RecordLine]:
+    """The lines up to where the file cannot be read, which is noted."""
+    try:
+        yield from lines
+    except (OSError, StoreError) as error:
+        account.unreadable = str(error)
+
+
+def _ran_backwards(record: dict[str, Any]) -> bool:
+    started, completed = record.get("started_at"), record.get("completed_at")
+    return (
+        isinstance(started, (int, float))
+        and isinstance(completed, (int, float))
+        and completed < started - CLOCK_TOLERANCE_S
+    )
+
+
+def _generation(store: CaptureStore, rollout_id: str) -> int:
+    try:
+        return read_generation(os.fspath(store.layout.generations), rollout_id)
+    except OSError:
+        return 0
+
+
+class _Exported:
+    """The byte ranges that backends have accepted, from the export's journals."""
+
+    def __init__(self, journals: list[Path]) -> None:
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for journal in journals:
+            with journal.open("rb") as file:
+                for line in file:
+                    with contextlib.suppress(ValueError, TypeError):
+                        name, _, start, end = orjson.loads(line)
+                        ranges.setdefault(name, []).append((int(start), int(end)))
+        self._merged = {name: _merge(spans) for name, spans in ranges.items()}
+
+    def has(self, rollout_id: str, offset: int) -> bool:
+        """Whether the line at this offset was accepted by at least one backend."""
+        starts, ends = self._merged.get(rollout_id + RECORDS, ([], []))
+        at = bisect_right(starts, offset) - 1
+        return at >= 0 and offset < ends[at]
+
+
+def _merge(spans: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in sorted(spans):
+        if ends and start <= ends[-1]:
+            ends[-1] = max(ends[-1], end)
+        else:
+            starts.append(start)
+            ends.append(end)
+    return starts, ends
+
+
+def _exported(store: CaptureStore) -> _Exported | None:
+    journals = sorted((store.layout.private / "cursors").glob("*.jsonl"))
+    return _Exported(journals) if journals else None

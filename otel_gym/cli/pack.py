@@ -1,0 +1,56 @@
+"""`otel-gym pack DIR`: compress the rollouts that nobody writes any more."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from otel_gym.capture.pack import DEFAULT_IDLE_S, PackOutcome, pack_rollout
+from otel_gym.capture.store import CaptureStore
+from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.errors import OtelGymError
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--idle",
+    default=DEFAULT_IDLE_S,
+    show_default=True,
+    help="Leave rollouts alone that changed in this many seconds.",
+)
+@click.option(
+    "--level", default=9, show_default=True, type=click.IntRange(1, 19), help="zstd level."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+def command(directory: str, idle: float, level: int, as_json: bool) -> None:
+    """Compress the closed rollouts of the capture directory DIR to .capture.jsonl.zst.
+
+    An original is removed only after its compressed form was read back and compared. Every reader takes both forms. Exit code 1 where a rollout could not be
+    packed.
+    """
+    store = CaptureStore(existing_directory(directory))
+    outcomes: list[PackOutcome] = []
+    failures: dict[str, str] = {}
+    for rollout_id in store.rollouts():
+        try:
+            outcomes.append(pack_rollout(store, rollout_id, idle_s=idle, level=level))
+        except (OSError, OtelGymError) as error:
+            failures[rollout_id] = str(error)
+    packed = [outcome for outcome in outcomes if outcome.state == "packed"]
+    if as_json:
+        print_json({"rollouts": [asdict(outcome) for outcome in outcomes], "failures": failures})
+    else:
+        screen = console()
+        before = sum(outcome.plain_bytes for outcome in packed)
+        after = sum(outcome.packed_bytes for outcome in packed)
+        left = sum(outcome.state == "open" for outcome in outcomes)
+        ratio = f", {before / after:.1f}x smaller" if after else ""
+        screen.print(f"Packed {len(packed)} rollouts: {before} bytes to {after}{ratio}.")
+        if left:
+            screen.print(f"{left} rollouts are still open and were left alone.")
+        for rollout_id, reason in failures.items():
+            screen.print(f"{rollout_id}: {reason}", markup=False, soft_wrap=True)
+    if failures:
+        raise click.exceptions.Exit(1)
