@@ -39,7 +39,14 @@ class Rendered:
 class ChatTemplate:
     """A Jinja chat template, in a sandbox. Raises `SettingsError` where it is none."""
 
-    def __init__(self, source: str, variables: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        engine_begins_with: str | None = None,
+    ) -> None:
+        """`variables` are those of the model (`bos_token`); `engine_begins_with` is what the engine puts before every prompt itself."""
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
         )
@@ -51,6 +58,7 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise SettingsError(f"chat_template: is no Jinja template: {error}") from None
         self._variables = dict(variables or {})
+        self._begins_with = engine_begins_with or "\0"
 
     def render(self, body: Mapping[str, Any]) -> str:
         """The prompt of a chat request. Raises `Refusal` where the template does not take it."""
@@ -72,8 +80,7 @@ class ChatTemplate:
             raise Refusal(
                 NOT_RENDERABLE, f"the chat template does not take these messages: {error}"
             ) from error
-        # llama.cpp puts this token before every prompt itself; vLLM is told not to (`add_special_tokens`).
-        return prompt.removeprefix(self._variables.get("bos_token") or "\0")
+        return prompt.removeprefix(self._begins_with)
 
 
 class ChatRenderer:
@@ -118,14 +125,26 @@ class ChatRenderer:
             props = await self._ask("GET", "/props", headers)
             source = props.get("chat_template")
             if isinstance(source, str) and source:
-                tokens: dict[str, Any] = {key: props[key] for key in ("bos_token", "eos_token") if key in props}
+                tokens: dict[str, Any] = {
+                    key: props[key] for key in ("bos_token", "eos_token") if key in props
+                }
                 self._unlimited = True
                 if self._given is None:
-                    try:
-                        self._template = ChatTemplate(source, tokens)
-                    except SettingsError as error:
-                        raise Refusal(NO_CHAT_TEMPLATE, f"the engine's {error}") from error
+                    self._template = await self._named_template(source, tokens, headers)
             self._asked = True
+
+    async def _named_template(
+        self, source: str, tokens: dict[str, Any], headers: Headers
+    ) -> ChatTemplate:
+        """The template that the engine names. vLLM is told not to begin a prompt (`add_special_tokens`); llama.cpp does so for some models, and shows it for an empty one."""
+        empty = await self._ask("POST", "/tokenize", headers, {"content": "", "add_special": True})
+        begins = tokens.get("bos_token") if empty.get("tokens") else None
+        try:
+            return ChatTemplate(
+                source, tokens, engine_begins_with=begins if isinstance(begins, str) else None
+            )
+        except SettingsError as error:
+            raise Refusal(NO_CHAT_TEMPLATE, f"the engine's {error}") from error
 
     async def _rendered_by_engine(self, body: Mapping[str, Any], headers: Headers) -> Rendered:
         names = (

@@ -82,17 +82,21 @@ def completions(engine: RecordingEngine) -> list[dict[str, Any]]:
     return [request.json for request in engine.received if request.path == "/v1/completions"]
 
 
-def test_llama_cpp_names_its_template(engine: RecordingEngine, stack: ExitStack) -> None:
-    """The template of `GET /props` renders the prompt, asked for once; the token that the engine itself puts first is left to it."""
+@pytest.mark.parametrize(("empty_prompt", "begin"), [([1], ""), ([], "<s>")])
+def test_llama_cpp_names_its_template(
+    engine: RecordingEngine, stack: ExitStack, empty_prompt: list[int], begin: str
+) -> None:
+    """The template of `GET /props` renders the prompt, asked for once; a first token that the engine puts there itself is left to it."""
     engine.answers("/props", json_script(PROPS))
+    engine.answers("/tokenize", json_script({"tokens": empty_prompt}))
     url = serve(stack, engine)
     post(url, CHAT)
     post(url, {**CHAT, "max_tokens": 4})
     assert completions(engine) == [
-        {"model": "m", "prompt": "[user]hi[assistant]", "add_special_tokens": False},
+        {"model": "m", "prompt": begin + "[user]hi[assistant]", "add_special_tokens": False},
         {
             "model": "m",
-            "prompt": "[user]hi[assistant]",
+            "prompt": begin + "[user]hi[assistant]",
             "add_special_tokens": False,
             "max_tokens": 4,
         },
