@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -79,6 +80,12 @@ class SimpleResponsesAPIAgent:
     async def responses(self, request: Request, body: dict[str, Any]) -> Any:
         """Answer one Responses API request with the whole agent; `url_path_for_request` keeps its rollout."""
         raise AnswerProblem(501, "not_implemented", f"agent {self.name} has no responses()")
+
+    async def startup(self) -> None:
+        """Called once before the agent serves: open clients here."""
+
+    async def shutdown(self) -> None:
+        """Called once when the agent has stopped serving: close them here."""
 
     # -- which rollout
 
@@ -172,10 +179,19 @@ class SimpleResponsesAPIAgent:
             prefixed + TOKEN_CAPTURE_SEGMENT + RESPONSES_PATH,
         )
         routes = [Route(path, self._on_responses, methods=["POST"]) for path in paths]
-        return Starlette(routes=[Route(RUN_PATH, self._on_run, methods=["POST"]), *routes])
+        run = Route(RUN_PATH, self._on_run, methods=["POST"])
+        return Starlette(routes=[run, *routes], lifespan=self._lifespan)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        await self.startup()
+        try:
+            yield
+        finally:
+            await self.shutdown()
 
     async def _on_run(self, request: Request) -> Response:
         try:

@@ -17,8 +17,13 @@ class CallingAgent(SimpleResponsesAPIAgent):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.client = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=256))
         self.asked: list[str] = []
+
+    async def startup(self) -> None:
+        self.client = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=256))
+
+    async def shutdown(self) -> None:
+        await self.client.aclose()
 
     async def run(self, request: Request, body: dict[str, Any]) -> Any:
         rollout_id = str(self.rollout_id_from_run(body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ class EchoEngine:
 
     def __init__(self, fail: Fail | None = None) -> None:
         self.calls = 0
+        self.delay_s = 0.0
         self._fail = fail or (lambda request, number: None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,6 +32,7 @@ class EchoEngine:
                 break
         request: dict[str, Any] = orjson.loads(body)
         self.calls += 1
+        await asyncio.sleep(self.delay_s)
         fault = self._fail(request, self.calls)
         dialect = scope["path"].removeprefix("/v1/")
         if isinstance(fault, int):
@@ -120,7 +123,12 @@ def _events(dialect: str, request: dict[str, Any]) -> Iterator[bytes]:
     elif dialect == "messages":
         yield from _message_events(text, request)
     else:
-        chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
+        chunk = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": model,
+        }
         for delta, finish in (
             ({"role": "assistant", "content": ""}, None),
             ({"content": text}, None),

@@ -101,7 +101,11 @@ def test_nothing_captured(store: CaptureStore) -> None:
 def test_fewer_captured_than_made(store: CaptureStore) -> None:
     """An agent that made more calls than arrived under its id is a gap with both figures; more records than it counts are none."""
     store.record(ROLLOUT, raw_call())
-    for made, expected in ((3, {"model_call_count_differs": "agent=3 captured=1"}), (1, {}), (0, {})):
+    for made, expected in (
+        (3, {"model_call_count_differs": "agent=3 captured=1"}),
+        (1, {}),
+        (0, {}),
+    ):
         row = {**ROW, "num_model_calls": made}
         attach_model_calls(row, store)
         assert codes(row[ATTACHMENT_KEY]) == expected

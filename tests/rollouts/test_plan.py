@@ -75,7 +75,7 @@ def test_a_missing_task_index_is_said() -> None:
 
 def test_no_input(tmp_path: Path) -> None:
     """A file that can't be read is one clear line."""
-    with pytest.raises(UsageProblem, match="tasks.jsonl: cannot be read: No such file"):
+    with pytest.raises(UsageProblem, match=r"tasks\.jsonl: cannot be read: No such file"):
         list(read_rows(tmp_path / "tasks.jsonl"))
 
 
