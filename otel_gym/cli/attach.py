@@ -1,0 +1,68 @@
+"""`otel-gym attach`: put what was captured into result rows that somebody else collected, NeMo Gym among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from otel_gym.capture.store import CaptureStore
+from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.errors import UsageProblem
+from otel_gym.rollouts.attach import ATTACHMENT_KEY, attach_model_calls
+from otel_gym.rollouts.tasks import read_rows
+from otel_gym.servers.answers import encode_json
+
+
+@click.command()
+@click.argument("rows")
+@click.option(
+    "--capture-dir",
+    required=True,
+    metavar="DIR",
+    help="Directory that holds the .capture.jsonl files.",
+)
+@click.option(
+    "--output", required=True, metavar="FILE", help="Where the rows go with their attachments."
+)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable summary on stdout.")
+def command(rows: str, capture_dir: str, output: str, as_json: bool) -> int:
+    """Copy the result rows of ROWS, each with the model calls captured for its rollout as ng_model_call_capture.
+
+    Exit code 1 where a row could not be used or has gaps.
+    """
+    store = CaptureStore(existing_directory(capture_dir))
+    target = Path(output)
+    if target.exists():
+        raise UsageProblem(f"{output}: exists; name another output")
+    attached = gaps = unnamed = damaged = 0
+    try:
+        with target.open("wb") as file:
+            for number, row in read_rows(Path(rows)):
+                if not isinstance(row, dict):
+                    damaged += 1
+                    click.echo(
+                        f"otel-gym: {rows}: row {number}: is no JSON object; left out", err=True
+                    )
+                    continue
+                if attach_model_calls(row, store):
+                    attached += 1
+                    gaps += "gaps" in row[ATTACHMENT_KEY]
+                else:
+                    unnamed += 1
+                    click.echo(
+                        f"otel-gym: {rows}: row {number}: names no rollout; copied", err=True
+                    )
+                file.write(encode_json(row) + b"\n")
+    except OSError as error:
+        raise UsageProblem(f"{output}: cannot be written: {error.strerror}") from None
+    summary = {"attached": attached, "with_gaps": gaps, "unnamed": unnamed, "damaged": damaged}
+    if as_json:
+        print_json({**summary, "output": str(target)})
+    else:
+        console().print(
+            f"rows      {attached} attached, {gaps} of them with gaps, {unnamed} name no rollout, {damaged} damaged",
+            markup=False,
+        )
+        console().print(f"output    {target}", markup=False)
+    return 1 if gaps or unnamed or damaged else 0
