@@ -68,6 +68,8 @@ class WireClient:
                     self._h11.receive_data(self._socket.recv(65536))
                 except ConnectionError:
                     return answer
+            elif isinstance(event, h11.InformationalResponse):
+                continue
             elif isinstance(event, h11.Response):
                 answer.status = event.status_code
                 answer.headers = list(event.headers)
