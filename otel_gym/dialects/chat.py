@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from otel_gym.dialects.choices import Choice, ChoicesAccumulator
@@ -52,6 +53,9 @@ class ChatAccumulator(ChoicesAccumulator):
         message = slot.message
         if slot.tools is not None:
             message["tool_calls"] = slot.tools.calls()
+        audio = message.get("audio")
+        if audio.__class__ is dict and audio.get("data").__class__ is Pieces:
+            audio["data"] = join_base64(audio["data"])
         settle(message)
         whole = slot.fields.pop("message", None)
         if whole.__class__ is dict:
@@ -68,3 +72,15 @@ class ChatAccumulator(ChoicesAccumulator):
                 message[key] = value
             elif have != value and value is not None:
                 self.conflict(f"choices.message.{key}", value)
+
+
+def join_base64(pieces: list[str]) -> str:
+    """Base64 that came in pieces, each of which may be padded, as one; joined as text where it is none."""
+    text = "".join(pieces)
+    if "=" not in text.rstrip("="):
+        return text
+    try:
+        joined = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+    except ValueError:
+        return text
+    return base64.b64encode(joined).decode("ascii")
