@@ -143,7 +143,7 @@ def ensure(backend: Backend, progress: Progress | None = None) -> Path:
         return folder
     go = _go(backend)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(folder.parent / "build.lock", report):
+    with only_one(folder.parent / "build.lock", report):
         if not folder.is_dir():
             _build(backend, go, folder, report)
     return folder
@@ -243,12 +243,14 @@ def _last(text: str) -> str:
 
 
 @contextmanager
-def _only_one(path: Path, report: Progress) -> Iterator[None]:
+def only_one(path: Path, progress: Progress | None = None) -> Iterator[None]:
+    """Hold the lock file ``path``; waits, and says so, while another process holds it."""
+    report = progress or _to_stderr
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report("another process is building a backend: waiting for it")
+            report("another process is at work here: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
