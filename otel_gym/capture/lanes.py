@@ -16,6 +16,8 @@ from otel_gym.capture.job import Job, Lane
 
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """Most bytes of one lane in one append."""
+MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
+"""Bytes after which a flusher takes no further lane."""
 MAX_GROUP: Final = 64
 """Most lanes that one flusher takes at once."""
 
@@ -122,6 +124,7 @@ class LaneQueue:
     def remove(self, dropped: Job) -> bool:
         """Take one waiting call out; false where a flusher has it or had it."""
         with self._state:
+            self._drain()
             lane = self._lanes.get(dropped.claim.rollout_id)
             if lane is None or dropped not in lane.jobs:
                 return False
@@ -150,9 +153,11 @@ class LaneQueue:
             self._drain()
             share = -(-len(self._ready) // self._flushers)
             group = []
-            for _ in range(min(share, MAX_GROUP)):
+            size = 0
+            while self._ready and len(group) < min(share, MAX_GROUP) and size < MAX_GROUP_BYTES:
                 lane = self._ready.popleft()
                 jobs = self._next_jobs(lane)
+                size += sum(job.size_bytes for job in jobs)
                 if jobs:
                     group.append(Batch(lane, jobs))
                 else:

@@ -51,7 +51,7 @@ class ProducerStatus:
         self.invalid_ids: dict[str, int] = {}
         self.invalid_more = 0
         self.unclaimed: dict[str, int] = {}
-        self.lost: dict[str, LostCall] = {}
+        self.lost: dict[tuple[str, str], LostCall] = {}
         self.lost_more = 0
 
     def note_unprefixed(self) -> None:
@@ -76,7 +76,7 @@ class ProducerStatus:
     def note_lost(self, call: LostCall) -> None:
         with self._lock:
             if len(self.lost) < MAX_NAMED:
-                self.lost[call.model_call_id] = call
+                self.lost[call.rollout_id, call.model_call_id] = call
             else:
                 self.lost_more += 1
             self._dirty = True
