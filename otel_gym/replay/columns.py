@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import orjson
 
 from otel_gym.replay.int_text import parse_int_array
-from otel_gym.replay.wire_text import json_text
+from otel_gym.replay.wire_text import Piece, json_pieces
 
 ARRAY_FIELDS: Final = (
     "prompt_token_ids",
@@ -33,8 +34,12 @@ Array = npt.NDArray[Any]
 _UNSIGNED: Final = ("<u1", "<u2", "<u4", "<i8")
 _SIGNED: Final = ("<i1", "<i2", "<i4", "<i8")
 _FLOAT: Final = "<f8"
-DTYPES: Final = frozenset({*_UNSIGNED, *_SIGNED, _FLOAT})
-"""Every type a column can have, in numpy's notation, little endian."""
+_TEXT: Final = "text"
+DTYPES: Final = frozenset({*_UNSIGNED, *_SIGNED, _FLOAT, _TEXT})
+"""Every type a column can have, in numpy's notation, little endian; `text` is ASCII in bytes."""
+
+_SHORTEST_TEXT: Final = 256
+_PLAIN_TEXT: Final = re.compile(rb"[ !#-\[\]-~]*")  # ASCII that JSON writes as it is
 
 _FLOAT_PIECE_BYTES: Final = 1 << 16
 
@@ -70,15 +75,15 @@ class Column:
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
 
-    def to_list(self) -> list[Any]:
-        """The list that was captured."""
+    def to_list(self) -> list[Any] | str:
+        """The value that was captured: a list but for a `TextColumn`."""
         with collector_paused():
             values: list[Any] = self.array.tolist()
         return values
 
-    def to_json(self) -> bytes:
-        """The compact JSON text of the list, without making the list."""
-        return json_text(self.array)
+    def json_pieces(self) -> Iterator[Piece]:
+        """The compact JSON text of the list in pieces, without making the list."""
+        return json_pieces(self.array)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
@@ -87,6 +92,22 @@ class Column:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+class TextColumn(Column):
+    """A long string that stands for an array (`nrlre1:...`), kept as it came; `array` is its bytes."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        return _TEXT
+
+    def to_list(self) -> str:
+        return self.array.tobytes().decode("ascii")
+
+    def json_pieces(self) -> Iterator[Piece]:
+        return iter((b'"', self.array.data, b'"'))
 
 
 class SuffixColumn(Column):
@@ -203,6 +224,26 @@ def column_from_list(values: list[Any]) -> Column | None:
         return None
     integers = parse_int_array(text)
     return None if integers is None else Column(narrowed(integers))
+
+
+def column_from_string(text: bytes) -> Column | None:
+    """The column of a string that stands for an array; null where it is short or needs escapes."""
+    if len(text) < _SHORTEST_TEXT or not _PLAIN_TEXT.fullmatch(text):
+        return None
+    return TextColumn(np.frombuffer(text, dtype=np.uint8))
+
+
+def stored_column(dtype: str, shape: list[int], data: Array, digest: str) -> Column:
+    """A column as it was written; ValueError where data and shape disagree."""
+    return (TextColumn if dtype == _TEXT else Column)(data.reshape(shape), digest)
+
+
+def array_of(dtype: str, data: bytes | memoryview) -> Array:
+    """Written bytes as an array, not copied; ValueError for a type that no column has."""
+    if dtype not in DTYPES:
+        raise ValueError(f"no such column type: {dtype!r}")
+    array: Array = np.frombuffer(data, dtype=np.uint8 if dtype == _TEXT else dtype)
+    return array
 
 
 def _floats_from_text(text: bytes) -> Array | None:

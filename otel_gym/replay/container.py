@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from otel_gym.replay.columns import DTYPES, Array
+from otel_gym.replay.columns import Array, array_of
 from otel_gym.replay.errors import (
     CaptureError,
     ContainerError,
@@ -215,9 +215,7 @@ class _Reader:
         return self._view[start : start + place["bytes"]]
 
     def array(self, place: dict[str, Any]) -> Array:
-        if place["dtype"] not in DTYPES:
-            raise ValueError(f"no such column type: {place['dtype']!r}")
-        return np.frombuffer(self.section(place), dtype=place["dtype"])
+        return array_of(place["dtype"], self.section(place))
 
 
 def _places(entry: dict[str, Any]) -> list[tuple[str, dict[str, Any], str]]:

@@ -11,13 +11,21 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from otel_gym.replay.columns import ARRAY_FIELDS, Column, column_from_list, column_from_text
+from otel_gym.replay.columns import (
+    ARRAY_FIELDS,
+    Column,
+    column_from_list,
+    column_from_string,
+    column_from_text,
+)
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.json_values import JsonValue, dump_json, load_json
+from otel_gym.replay.wire_text import Piece
 
-_WHITESPACE: Final = b" \t\r\n"
 _KEYS: Final = tuple(b'"%s"' % field.encode() for field in reversed(ARRAY_FIELDS))  # largest first
-_BEFORE_ARRAY: Final = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=\[)")
+_STRING_FIELD: Final = "routed_experts"  # the only one with a string form
+_STRING_KEY: Final = b'"routed_experts"'
+_BEFORE_VALUE: Final = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=[\[\"])")
 
 DESCRIPTION_FIELDS: Final = ("id", "model", "status", "incomplete_details", "usage")
 """What a turn keeps of a response beside its items."""
@@ -84,7 +92,7 @@ class NativeItems:
         """The JSON text of the items, without making their lists."""
         return b"".join(self.json_pieces())
 
-    def json_pieces(self) -> Iterator[bytes]:
+    def json_pieces(self) -> Iterator[Piece]:
         """The same text in pieces, one column at a time."""
         if not self.columns:
             yield self.head
@@ -93,7 +101,7 @@ class NativeItems:
         start = 0
         for match in marked.finditer(self.head):
             yield self.head[start : match.start()]
-            yield self.columns[int(match[1])].to_json()
+            yield from self.columns[int(match[1])].json_pieces()
             start = match.end()
         yield self.head[start:]
 
@@ -118,8 +126,12 @@ def _with_columns(item: JsonValue) -> JsonValue:
         value = copy.get(field)
         if isinstance(value, list):
             column = column_from_list(value)
-            if column is not None:
-                copy[field] = column
+        elif isinstance(value, str) and field == _STRING_FIELD and value.isascii():
+            column = column_from_string(value.encode("ascii"))
+        else:
+            continue
+        if column is not None:
+            copy[field] = column
     return copy
 
 
@@ -208,18 +220,22 @@ def _array_spans(text: bytes) -> Iterator[tuple[int, int, Column]]:
 def _spans_of(text: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[int, int, Column]]:
     while (found := text.find(key, start, end)) >= 0:
         start = found + len(key)
-        colon = _BEFORE_ARRAY.match(text, start)
+        colon = _BEFORE_VALUE.match(text, start)
         if colon is None:
             continue
         begin = colon.end()
-        # A list of numbers ends before the next quote or closing brace, whichever comes first.
-        limit = text.find(b"}", begin)
-        limit = len(text) if limit < 0 else limit
-        quote = text.find(b'"', begin, limit)
-        stop = text.rfind(b"]", begin, limit if quote < 0 else quote) + 1
-        if stop <= begin:
-            continue
-        column = column_from_text(text[begin:stop])
+        if text[begin] == ord('"'):
+            if key != _STRING_KEY:
+                continue
+            stop = text.find(b'"', begin + 1) + 1  # a string with escapes makes no column
+            column = column_from_string(text[begin + 1 : stop - 1])
+        else:
+            # A list of numbers ends before the next quote or closing brace, whichever comes first.
+            limit = text.find(b"}", begin)
+            limit = len(text) if limit < 0 else limit
+            quote = text.find(b'"', begin, limit)
+            stop = text.rfind(b"]", begin, limit if quote < 0 else quote) + 1
+            column = column_from_text(text[begin:stop])
         if column is not None:
             yield begin, stop, column
             start = stop

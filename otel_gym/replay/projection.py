@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from typing import Any, Final
 
 from otel_gym.replay.columns import collector_paused
@@ -14,6 +15,7 @@ from otel_gym.replay.native import NativeItems
 from otel_gym.replay.parts import ReasoningPart, TextPart, ToolCallPart
 from otel_gym.replay.scope import ReplayScope
 from otel_gym.replay.turn import Turn
+from otel_gym.replay.wire_text import Piece
 
 _ROLES: Final = ("assistant", "developer", "system", "tool", "user")
 _POLICY_TYPES: Final = ("function_call", "reasoning")  # items that only a model writes
@@ -51,9 +53,12 @@ class Projection:
 
     def to_json(self) -> bytes:
         """The JSON text of the input items as it goes over the wire; no list is made of any array."""
-        return b"".join(self.json_pieces())
+        # Not a join: it would keep every piece until the end, in memory that is touched for the first time.
+        text = BytesIO()
+        text.writelines(self.json_pieces())
+        return text.getvalue()
 
-    def json_pieces(self) -> Iterator[bytes]:
+    def json_pieces(self) -> Iterator[Piece]:
         """The same text in pieces of at most one column."""
         separator = b"["
         for segment in self._segments:
@@ -235,9 +240,10 @@ def _text(index: int, item: Mapping[str, Any]) -> bytes:
         raise PreparationError(index, "content", str(error)) from error
 
 
-def _inside(native: NativeItems) -> Iterator[bytes]:
-    """The text of a list without its brackets."""
-    pieces = list(native.json_pieces())
-    pieces[0] = pieces[0][1:]
-    pieces[-1] = pieces[-1][:-1]
-    return iter(pieces)
+def _inside(native: NativeItems) -> Iterator[Piece]:
+    """The text of a list without its brackets, which begin and end its head."""
+    held: Piece = b""
+    for number, piece in enumerate(native.json_pieces()):
+        yield held
+        held = piece if number else piece[1:]
+    yield held[:-1]

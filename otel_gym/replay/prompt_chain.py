@@ -13,7 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from otel_gym.replay.columns import ARRAY_FIELDS, Array, Column, SuffixColumn, digest_of
+from otel_gym.replay.columns import (
+    ARRAY_FIELDS,
+    Array,
+    Column,
+    SuffixColumn,
+    digest_of,
+    stored_column,
+)
 from otel_gym.replay.turn import Turn
 
 _MIN_SHARED: Final = 16  # a shorter prefix is not worth its description
@@ -97,7 +104,9 @@ class PromptChain:
     def _column(self, description: dict[str, Any], array: Array) -> Column:
         shared = description.get("shared", 0)
         if not shared:
-            return Column(array.reshape(description["shape"]), description["digest"])
+            return stored_column(
+                description["dtype"], description["shape"], array, description["digest"]
+            )
         if self._last is None:
             raise ValueError("a prompt extends a bundle that is not there")
         prompt, generation = self._last
@@ -131,7 +140,7 @@ class PromptChain:
 
 
 def _is_ids(column: Column) -> bool:
-    return len(column.shape) == 1 and column.dtype[1] in "iu"
+    return len(column.shape) == 1 and column.dtype[:2] in ("<i", "<u")
 
 
 def _common(left: Array, right: Array) -> int:

@@ -30,6 +30,7 @@ MAIN_BRANCH: Final = "main"
 
 _APPLICATION_ID: Final = 0x4F474853  # "OGHS" in the file's header, so that `file` can tell
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_LOG_PAGES: Final = 16_384  # 64 MiB
 _BUSY_TIMEOUT_S: Final = 30.0
 
 
@@ -90,6 +91,8 @@ class HistoryStore:
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
         execute("PRAGMA foreign_keys = ON")
+        # Pages move from the log into the file in the background of few checkpoints, not of each turn.
+        execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if not version:
             with self._transaction("IMMEDIATE"):
                 if not execute("PRAGMA user_version").fetchone()[0]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from otel_gym.replay.columns import DTYPES, Array, digest_of
+from otel_gym.replay.columns import Array, array_of, digest_of
 from otel_gym.replay.container import HistoryEntry
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.json_values import dump_json, load_json
@@ -134,9 +134,7 @@ def read_entry(connection: sqlite3.Connection, node: int, chain: PromptChain) ->
 
 
 def _verified(described: dict[str, Any], data: bytes) -> Array:
-    if described["dtype"] not in DTYPES:
-        raise ValueError(f"no such column type: {described['dtype']!r}")
-    array: Array = np.frombuffer(data, dtype=described["dtype"])
+    array = array_of(described["dtype"], data)
     if digest_of(array) != described.get("stored_digest", described["digest"]):
         raise ValueError(f"the digest of column {described['field']} differs")
     return array
