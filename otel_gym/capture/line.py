@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,8 @@ def encode_line(raw: Mapping[str, Any]) -> bytes:
     """The record as compact JSON with a newline.
 
     Values that JSON does not know are written through `str`. Lone surrogates become U+FFFD, integers
-    keep all their digits, non-finite numbers become strings, and nesting beyond 200 levels becomes JSON
-    text: the line is always written and always readable.
+    keep all their digits, numbers that are not finite become null, and nesting beyond 200 levels becomes
+    JSON text: the line is always written and always readable.
     """
     try:
         return orjson.dumps(raw, default=_plain_or_str, option=_OPTIONS)
@@ -27,6 +28,7 @@ def encode_line(raw: Mapping[str, Any]) -> bytes:
         return text.encode("utf-8", "replace") + b"\n"
 
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _OPTIONS = orjson.OPT_APPEND_NEWLINE
 
 
@@ -42,11 +44,11 @@ def _plain_or_str(value: object) -> Any:
 
 def _encodable(value: object, depth: int) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return _SURROGATES.sub("\ufffd", value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping | list | tuple):
         if depth >= MAX_DEPTH:
             return _as_text(value)

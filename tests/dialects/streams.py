@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from otel_gym.dialects import DialectName, StreamReading, TerminalScanner, read_stream
+
+settings.register_profile("steady", deadline=None)
+settings.load_profile(
+    "steady"
+)  # the time of one example says more about the machine than about the code
 
 DIALECTS: tuple[DialectName, ...] = ("responses", "chat", "messages", "completions")
 DONE = b"data: [DONE]\n\n"
