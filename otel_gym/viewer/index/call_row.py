@@ -22,16 +22,24 @@ def call_row(
     place: RecordPlace,
     run: Run,
     options: SpanOptions,
+    seen: dict[str, int],
+    own_trace: str,
 ) -> dict[str, Any]:
-    """The row; a value of a wrong type is null, whatever the line holds."""
+    """The row; a value of a wrong type is null, whatever the line holds.
+
+    `seen` has the number of the latest earlier call by its `chain`; this call is added.
+    """
     derived = derive_fields(raw)
     span = span_from_record(raw, place, run, options)
     error = text(derived["error_category"])
     resend = derived["resend"] or {}
     items = request_items(str(derived["dialect"]), derived["request"] or {})
-    digest = ""
-    for digest in chain(items):
-        pass
+    extends, repeated, digest = None, 0, ""
+    for place_in_request, digest in enumerate(chain(items), 1):
+        if digest in seen:
+            extends, repeated = seen[digest], place_in_request
+    if items:
+        seen[digest] = number
     row = {
         "number": number,
         "offset_bytes": place.offset_bytes,
@@ -40,6 +48,7 @@ def call_row(
         "span_id": span.span_id,
         "span_name": storable(span.name),
         "span_error": int(span.status.code == ERROR),
+        "foreign_trace": span.trace_id if span.trace_id != own_trace else None,
         "start_us": span.start_ns // 1000,
         "end_us": span.end_ns // 1000,
         "dialect": text(derived["dialect"]),
@@ -64,6 +73,8 @@ def call_row(
         "resend_of": text(resend.get("of")),
         "messages": len(items),
         "chain": digest,
+        "extends": extends,
+        "repeated": repeated,
     }
     assert len(row) == len(CALL_COLUMNS)
     return row

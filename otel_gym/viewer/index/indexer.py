@@ -17,6 +17,7 @@ from otel_gym.capture.layout import Layout
 from otel_gym.capture.source import Source
 from otel_gym.correlation.rollout_id import is_valid
 from otel_gym.correlation.run import Run, read_run
+from otel_gym.correlation.trace_ids import trace_id
 from otel_gym.errors import StoreError
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import read_rollout_mapping
@@ -138,6 +139,16 @@ class Index:
         found = self.database.row("SELECT rollout_id FROM rollouts WHERE trace_id=?", (trace_id,))
         return str(found["rollout_id"]) if found else None
 
+    def rollouts_in_trace(self, trace_id: str) -> list[str]:
+        """All rollouts with a span in the trace, its own rollout first."""
+        own = self.rollout_of_trace(trace_id)
+        others = self.database.tuples(
+            "SELECT DISTINCT rollout_id FROM rollouts WHERE id IN"
+            " (SELECT rollout FROM calls WHERE foreign_trace=?) ORDER BY rollout_id",
+            (trace_id,),
+        )
+        return [*([own] if own else []), *(name for (name,) in others if name != own)]
+
     def line(self, rollout_id: str, call: Mapping[str, Any]) -> bytes:
         """The line of a call as it stands in the file. Raises `StoreError` where it is not there any more."""
         with self._source(rollout_id) as source:
@@ -220,11 +231,18 @@ class Index:
         calls: list[dict[str, Any]] = []
         start = lines = damaged = end = 0
         head = tail = ""
+        seen: dict[str, int] = {}
+        old: list[dict[str, Any]] = []
         try:
             with self._source(rollout_id) as source:
-                if known is not None and known[1]:
-                    if _fingerprint(source, known[1]) == (known[4], known[5]):
-                        start, lines, damaged = known[1], known[2], known[3]
+                if (
+                    known is not None
+                    and known[1]
+                    and _fingerprint(source, known[1]) == (known[4], known[5])
+                ):
+                    start, lines, damaged = known[1], known[2], known[3]
+                    old = _known_calls(connection, known[0])
+                    seen = {call["chain"]: call["number"] for call in old if call["messages"]}
                 end = start
                 for offset, line in source.lines(start):
                     if not line.endswith(b"\n"):
@@ -236,22 +254,14 @@ class Index:
                     if record is None:
                         damaged += 1
                     else:
-                        calls.append(self._call(record, rollout_id, lines, offset, len(line)))
+                        calls.append(self._call(record, rollout_id, lines, offset, len(line), seen))
                     lines += 1
                 head, tail = _fingerprint(source, end)
         except (StoreError, OSError) as error:
             logger.warning("%s cannot be read whole: %s", rollout_id, error)
             damaged += 1
-        new = calls
-        if known is not None:
-            if start:
-                old = connection.execute(
-                    f"SELECT {','.join(CALL_COLUMNS)} FROM calls WHERE rollout=? ORDER BY number",
-                    (known[0],),
-                ).fetchall()
-                calls = [dict(zip(CALL_COLUMNS, row, strict=True)) for row in old] + new
-            else:
-                connection.execute("DELETE FROM calls WHERE rollout=?", (known[0],))
+        if known is not None and not start:
+            connection.execute("DELETE FROM calls WHERE rollout=?", (known[0],))
         row = {
             "rollout_id": rollout_id,
             **name_columns(rollout_id, self.run.run_id),
@@ -261,16 +271,22 @@ class Index:
             "damaged": damaged,
             "head": head,
             "tail": tail,
-            **summary_columns(calls, self.rollout_record(rollout_id) or {}),
+            **summary_columns([*old, *calls], self.rollout_record(rollout_id) or {}),
         }
         cursor = connection.execute(_UPSERT_ROLLOUT, [row[name] for name in ROLLOUT_COLUMNS])
         [(key,)] = cursor.fetchall()
         connection.executemany(
-            _INSERT_CALL, [[key, *(call[name] for name in CALL_COLUMNS)] for call in new]
+            _INSERT_CALL, [[key, *(call[name] for name in CALL_COLUMNS)] for call in calls]
         )
 
     def _call(
-        self, record: dict[str, Any], rollout_id: str, number: int, offset: int, length: int
+        self,
+        record: dict[str, Any],
+        rollout_id: str,
+        number: int,
+        offset: int,
+        length: int,
+        seen: dict[str, int],
     ) -> dict[str, Any]:
         place = RecordPlace(rollout_id, self.layout.records(rollout_id).name, offset)
         return call_row(
@@ -280,6 +296,8 @@ class Index:
             place=place,
             run=self.run,
             options=self.options,
+            seen=seen,
+            own_trace=trace_id(self.run.run_id, rollout_id),
         )
 
 
@@ -289,6 +307,13 @@ def _record(line: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _known_calls(connection: Any, key: int) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        f"SELECT {','.join(CALL_COLUMNS)} FROM calls WHERE rollout=? ORDER BY number", (key,)
+    ).fetchall()
+    return [dict(zip(CALL_COLUMNS, row, strict=True)) for row in rows]
 
 
 def _fingerprint(source: Source, end: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ CALL_COLUMNS: Final = (
     "span_id",
     "span_name",
     "span_error",
+    "foreign_trace",
     "start_us",
     "end_us",
     "dialect",
@@ -39,8 +40,11 @@ CALL_COLUMNS: Final = (
     "resend_of",
     "messages",
     "chain",
+    "extends",
+    "repeated",
 )
-"""Columns of a call besides its rollout, in order. `chain` is the digest of all messages of the request, which tells what a later call repeats."""
+"""Columns of a call besides its rollout, in order. `foreign_trace` is the trace of its span where that is not the rollout's. `chain` is the digest of all messages of the request; `extends` is the earlier call whose messages the
+request begins with, and `repeated` how many those are."""
 
 STATE_COLUMNS: Final = (
     "plain_size",
@@ -79,7 +83,10 @@ SUMMARY_COLUMNS: Final = (
     "reward",
     "error",
     "agent",
+    "first_us",
+    "last_us",
 )
+"""`first_us` and `last_us` are the earliest and latest start of its spans, its root included."""
 
 ROLLOUT_COLUMNS: Final = (
     "rollout_id",
@@ -97,5 +104,9 @@ CREATE INDEX rollouts_trace_id ON rollouts(trace_id);
 CREATE INDEX rollouts_base ON rollouts(base);
 CREATE INDEX rollouts_task ON rollouts(task, rollout_order, attempt);
 CREATE INDEX rollouts_started_at ON rollouts(started_at);
+CREATE INDEX rollouts_first_us ON rollouts(first_us);
 CREATE TABLE calls(rollout INTEGER NOT NULL, {", ".join(CALL_COLUMNS)}, PRIMARY KEY(rollout, number)) WITHOUT ROWID;
+CREATE INDEX calls_over_time ON calls(started_at, tokens_in, tokens_out, cached_tokens, failed, ttft_ms);
+CREATE INDEX calls_by_name ON calls(span_name);
+CREATE INDEX calls_foreign ON calls(foreign_trace) WHERE foreign_trace IS NOT NULL;
 """

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from otel_gym.correlation.rollout_id import indices
 from otel_gym.correlation.trace_ids import trace_id
+from otel_gym.tracing.spans import unix_ns
 from otel_gym.viewer.index.call_row import real, text, whole
 
 _ATTEMPT: Final = re.compile(r"(?P<base>.+)-a(?P<attempt>[1-9]\d{0,8})", re.ASCII)
@@ -39,6 +40,9 @@ def summary_columns(
     starts = _known(calls, "started_at")
     ends = _known(calls, "completed_at")
     ttft = _known(calls, "ttft_ms")
+    edges = [call["start_us"] for call in calls]
+    if record:
+        edges.append(unix_ns(record.get("started_at")) // 1000)
     models = sorted({call["model"] for call in calls if call["model"]})
     started = min(starts, default=real(record.get("started_at")))
     completed = max(ends, default=real(record.get("completed_at")))
@@ -71,6 +75,8 @@ def summary_columns(
         "reward": real(record.get("reward")),
         "error": text(record.get("error")),
         "agent": text(record.get("agent")),
+        "first_us": min(edges, default=0),
+        "last_us": max(edges, default=0),
     }
 
 

@@ -1,0 +1,92 @@
+"""`otel-gym view`: the rollouts of a directory in the browser, and as a Jaeger-compatible API."""
+
+from __future__ import annotations
+
+import secrets
+
+import click
+
+from otel_gym.cli.output import existing_directory
+from otel_gym.errors import UsageProblem
+from otel_gym.settings import load_settings
+from otel_gym.tracing.options import span_options
+from otel_gym.viewer.options import ViewerOptions
+from otel_gym.viewer.serve import is_loopback, listen, serve
+
+
+@click.command()
+@click.argument("directory")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; beyond loopback a token is asked for.",
+)
+@click.option(
+    "--port",
+    default=8687,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option("--jaeger-ui", metavar="URL", help="Base URL of a Jaeger UI that the pages link to.")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Host name that requests may be addressed to; may be repeated.",
+)
+@click.option(
+    "--token",
+    envvar="OTEL_GYM_VIEW_TOKEN",
+    help="The token to ask for; made up where one is needed.  [env: OTEL_GYM_VIEW_TOKEN]",
+)
+@click.option(
+    "--no-index",
+    is_flag=True,
+    help="Keep the index in memory instead of under DIRECTORY/.otel-gym/viewer.",
+)
+def command(
+    directory: str,
+    host: str,
+    port: int,
+    jaeger_ui: str | None,
+    allow_host: tuple[str, ...],
+    token: str | None,
+    no_index: bool,
+) -> None:
+    """Show the captures in DIRECTORY in the browser, live while they are written. Read-only."""
+    root = existing_directory(directory)
+    if jaeger_ui is not None and not jaeger_ui.startswith(("http://", "https://")):
+        raise UsageProblem(f"--jaeger-ui {jaeger_ui}: is no http or https URL")
+    if token is not None and not (
+        token.isascii()
+        and token.isprintable()
+        and len(token) >= 16
+        and not set(token) & set(' ",;\\')
+    ):
+        raise UsageProblem(
+            "--token: needs at least 16 printable ASCII characters without spaces, quotes, commas, semicolons and backslashes"
+        )
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(24)
+    listener = listen(host, port)
+    options = ViewerOptions(
+        directory=root,
+        jaeger_ui=jaeger_ui.rstrip("/") if jaeger_ui else None,
+        token=token,
+        hosts=frozenset(name.lower() for name in allow_host),
+        keep_index=not no_index,
+        span_options=span_options(load_settings()),
+    )
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else "")
+
+    def ready() -> None:
+        click.echo(f"{root} at {address}")
+        click.echo(
+            f"Jaeger-compatible API at http://{shown}:{listener.getsockname()[1]}/api/traces; end with Ctrl-C",
+            err=True,
+        )
+
+    serve(options, listener, ready)

@@ -1,0 +1,110 @@
+"""Figures as shapes: what the templates draw as SVG. Positions are numbers; only the templates write markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+BAR_HEIGHT: Final = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a chart whose bars are one unit wide and `BAR_HEIGHT` high at most."""
+
+    x: int
+    y: float
+    height: float
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """One small chart over time."""
+
+    key: str
+    title: str
+    unit: str
+    total: float | None
+    top: float
+    bars: tuple[Bar, ...]
+    columns: int
+
+
+def small_multiples(series: Mapping[str, Any], totals: Mapping[str, Any]) -> list[Multiple]:
+    """The charts of the run page."""
+    points: Sequence[Mapping[str, Any]] = series["points"]
+    charts = (
+        ("calls", "Calls", "", totals["calls"], 0.0),
+        ("tokens_in", "Tokens in", "", totals["tokens_in"], 0.0),
+        ("tokens_out", "Tokens out", "", totals["tokens_out"], 0.0),
+        ("cache_share", "Cache share", "%", totals["cache_share"], 1.0),
+        ("ttft_ms", "Time to first chunk, median", "ms", None, 0.0),
+        ("errors", "Errors", "", totals["errors"], 0.0),
+    )
+    return [_multiple(points, *chart) for chart in charts]
+
+
+def _multiple(
+    points: Sequence[Mapping[str, Any]],
+    key: str,
+    title: str,
+    unit: str,
+    total: float | None,
+    top: float,
+) -> Multiple:
+    values = [point.get(key) for point in points]
+    highest = top or max((value for value in values if value), default=0.0) or 1.0
+    bars = tuple(
+        Bar(
+            x,
+            round(BAR_HEIGHT * (1 - value / highest), 2),
+            round(BAR_HEIGHT * value / highest, 2),
+            value,
+            str(points[x]["at"]),
+        )
+        for x, value in enumerate(values)
+        if value
+    )
+    return Multiple(key, title, unit, total, highest, bars, max(len(points), 1))
+
+
+def nice_ticks(length: float, wanted: int = 5) -> list[float]:
+    """Round positions along an axis of `length` seconds, 0 first."""
+    if length <= 0:
+        return [0.0]
+    step = 10.0**-6
+    for power in range(-3, 9):
+        found = next(
+            (m * 10.0**power for m in (1, 2, 5) if length / (m * 10.0**power) <= wanted), None
+        )
+        if found is not None:
+            step = found
+            break
+    return [round(i * step, 6) for i in range(int(length / step) + 1)]
+
+
+def context_bars(calls: Sequence[Mapping[str, Any]], height: float = 60.0) -> dict[str, Any]:
+    """Per call in file order: cached, fresh and output tokens as stacked heights, and the highest sum."""
+    ordered = sorted(calls, key=lambda call: call["number"])
+    top = max(((c["tokens_in"] or 0) + (c["tokens_out"] or 0) for c in ordered), default=0) or 1
+    bars = []
+    for x, call in enumerate(ordered):
+        whole = call["tokens_in"] or 0
+        cached = min(call["cached_tokens"] or 0, whole)
+        out = call["tokens_out"] or 0
+        scale = height / top
+        bars.append(
+            {
+                "x": x,
+                "number": call["number"],
+                "cached": round(cached * scale, 2),
+                "fresh": round((whole - cached) * scale, 2),
+                "out": round(out * scale, 2),
+                "share": call["cache_share"],
+                "call": call,
+            }
+        )
+    return {"bars": bars, "top": top, "height": height}
