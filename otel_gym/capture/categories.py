@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from otel_gym.capture.facts import ExchangeFacts
+from otel_gym.capture.facts import Ending
 from otel_gym.dialects import Terminal
 
 CATEGORIES: Final = (
@@ -37,8 +37,10 @@ CATEGORIES: Final = (
 
 
 def error_category(
-    facts: ExchangeFacts,
     *,
+    ending: Ending,
+    exception: BaseException | None,
+    adapter_reason: object,
     status: int | None,
     streamed: bool,
     terminal: Terminal | None,
@@ -47,19 +49,21 @@ def error_category(
 ) -> str | None:
     """The category of a finished exchange.
 
+    `ending` and `exception` say how the application left it, `adapter_reason` is the
+    `local_response_reason` of an adapter.
     `status` is the one that was sent, or that the exception carries; `terminal` the stream's;
     `response_status` the `status` of a Responses object; `understood` whether the body is empty, cut by
     the recording limit, or was made sense of.
     """
-    if facts.outcome.get("local_response_reason") == "context_length_exceeded":
+    if adapter_reason == "context_length_exceeded":
         return "context_length_exceeded"
     ended = streamed and terminal is not None
-    if facts.ending in ("cancelled", "disconnected") and not ended:
+    if ending in ("cancelled", "disconnected") and not ended:
         return "cancelled"
-    if facts.ending == "exception":
-        return status_category(status) or exception_category(facts.exception)
+    if ending == "exception":
+        return status_category(status) or exception_category(exception)
     if status is None:
-        return "exception" if facts.ending == "returned" else None
+        return "exception" if ending == "returned" else None
     if status >= 400:
         return status_category(status)
     if streamed:

@@ -79,7 +79,9 @@ def build_raw_record(facts: ExchangeFacts) -> dict[str, Any]:
         else round(facts.latency_ttft_ms, 2),
         "status_code": status,
         "error_category": error_category(
-            facts,
+            ending=facts.ending,
+            exception=facts.exception,
+            adapter_reason=facts.outcome.get("local_response_reason"),
             status=status,
             streamed=answer.streamed,
             terminal=answer.terminal,
