@@ -125,6 +125,8 @@ class LaneQueue:
         """Take one waiting call out; false where a flusher has it or had it."""
         with self._state:
             self._drain()
+            if self._ready:
+                self._inbox.put(None)
             lane = self._lanes.get(dropped.claim.rollout_id)
             if lane is None or dropped not in lane.jobs:
                 return False
