@@ -7,7 +7,7 @@ DEMO_FLAGS ?=
 OTLP ?=
 
 .DEFAULT_GOAL := test
-.PHONY: test check demo install format clean
+.PHONY: test check demo install format stack backends clean
 
 install: $(READY)
 
@@ -29,6 +29,14 @@ check: $(READY)
 
 test: check
 	$(BIN)/python -m pytest
+
+# The tracing stack without Docker, from local binaries; runs until it is interrupted.
+stack: $(READY)
+	$(BIN)/python -m tools.stack
+
+# Build Jaeger, the Collector and Prometheus for the tests, once (minutes; needs Go >= 1.26).
+backends: $(READY)
+	$(BIN)/python -m tools.backends.build
 
 format: $(READY)
 	$(BIN)/ruff format .
