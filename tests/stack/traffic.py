@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-MODELS = ("smollm2", "big-model")
+MODELS = ("test-small", "test-big")
 SERVERS = ("policy", "judge")
 Value = str | int | float | bool
 
