@@ -2,7 +2,7 @@
 
 ``python -m tools.stack`` (or ``make stack``) runs it on the usual ports until it is interrupted, with its data in
 ``${OTEL_GYM_CACHE:-~/.cache/otel-gym}/stack``. It loads the same files as ``docker compose up``. Grafana is the one part
-that is missing: it can't be built from its Go module.
+that is missing: it can't be had as a Go module.
 """
 
 import argparse
@@ -78,6 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tracing stack without containers.")
     parser.add_argument("--data", type=Path, default=cache_root().parent / "stack", metavar="DIR")
     parser.add_argument("--memory", action="store_true", help="keep traces in memory, not in files")
+    parser.add_argument("--free-ports", action="store_true", help="take any free ports")
     parser.add_argument(
         "--option",
         type=Path,
@@ -93,7 +94,8 @@ def main() -> int:
         for name in ("jaeger", "otelcol", "prometheus"):
             program(name)
         store = "memory" if arguments.memory else "badger"
-        stack = Stack(arguments.data.resolve(), store, *options, port=_usual)
+        port = any_free_port if arguments.free_ports else _usual
+        stack = Stack(arguments.data.resolve(), store, *options, port=port)
         stack.start()
     except (BackendUnavailable, BackendFailed, OSError) as problem:
         sys.stderr.write(f"stack: {problem}\n")

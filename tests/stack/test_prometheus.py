@@ -265,3 +265,17 @@ def test_prometheus_takes_its_configuration_and_rules(promtool: Path) -> None:
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "rules found" in checked.stdout
+
+
+def test_each_alert_fires_on_its_fault_only(promtool: Path) -> None:
+    """By `promtool test rules`: all alerts are silent while all is well, and each fires on its own fault."""
+    alerts = Path(__file__).with_name("alerts.yml")
+    tested = subprocess.run(
+        [promtool, "test", "rules", alerts], capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    rules = yaml.safe_load((RULES / "otel_gym.yml").read_text())
+    names = {
+        rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule
+    }
+    assert {name for name in names if alerts.read_text().count(name) >= 2} == names
