@@ -41,7 +41,7 @@ def small_multiples(series: Mapping[str, Any], totals: Mapping[str, Any]) -> lis
         ("tokens_in", "Tokens in", "", totals["tokens_in"], 0.0),
         ("tokens_out", "Tokens out", "", totals["tokens_out"], 0.0),
         ("cache_share", "Cache share", "%", totals["cache_share"], 1.0),
-        ("ttft_ms", "Time to first chunk, median", "ms", None, 0.0),
+        ("ttft_ms", "TTFT, median", "ms", None, 0.0),
         ("errors", "Errors", "", totals["errors"], 0.0),
     )
     return [_multiple(points, *chart) for chart in charts]

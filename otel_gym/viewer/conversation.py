@@ -264,6 +264,10 @@ def _json(value: Any) -> Part:
 
 
 def _laid_out(value: Any) -> str:
+    """JSON for reading: on one line where that is short."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) <= 80:
+        return line
     try:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     except (TypeError, ValueError):

@@ -85,6 +85,7 @@ class Pages:
             f"/rollout/{rollout_id}.json",
             f"/live.json?rollout={rollout_id}",
             axis=axis,
+            attempts_axis=max(one["duration_ms"] or 0 for one in data["attempts"]) / 1000 or 1.0,
             ticks=nice_ticks(axis),
             shown=shown,
             gaps_before={gap["before"]: gap for gap in data["gaps"]},

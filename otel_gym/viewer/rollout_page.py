@@ -107,7 +107,23 @@ class RolloutPage:
         rows = self._index.database.rows(
             "SELECT * FROM rollouts WHERE base=? ORDER BY attempt LIMIT 50", (row["base"],)
         )
-        return [shown_rollout(one) for one in rows]
+        if len(rows) < 2:
+            return [shown_rollout(one) for one in rows]
+        return [{**shown_rollout(one), "timeline": self._strip(one)} for one in rows]
+
+    def _strip(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """When the calls of an attempt began and ended, in seconds after its first."""
+        rows = self._index.calls(row["id"])[:CALLS_PER_PAGE]
+        failed = {call["number"]: bool(call["failed"]) for call in rows}
+        return [
+            {
+                "number": placed.number,
+                "start_s": placed.start_s,
+                "end_s": placed.end_s,
+                "failed": failed[placed.number],
+            }
+            for placed in timeline(rows).calls
+        ]
 
     def _others(self, row: dict[str, Any]) -> list[str]:
         """Rollouts of the same task, for comparison."""

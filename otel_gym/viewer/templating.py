@@ -146,7 +146,9 @@ def pct(value: float | None) -> str:
 
 def signed(value: float | int | None, digits: int = 0) -> str:
     """A difference."""
-    return DASH if value is None else "±0" if not value else f"{value:+,.{digits}f}"
+    if value is None:
+        return DASH
+    return "\u00b10" if not round(value, digits) else f"{value:+,.{digits}f}".replace("-", "\u2212")
 
 
 def size(value: int | None) -> str:
