@@ -19,6 +19,7 @@ import numpy.typing as npt
 import orjson
 
 from otel_gym.replay.int_text import parse_int_array
+from otel_gym.replay.json_values import load_json
 from otel_gym.replay.wire_text import Piece, json_pieces
 
 ARRAY_FIELDS: Final = (
@@ -258,8 +259,9 @@ def _floats_from_text(text: bytes) -> Array | None:
             stop = text.find(b",", start + _FLOAT_PIECE_BYTES, end)
             stop = end if stop < 0 else stop
         try:
-            values = orjson.loads(b"[" + text[start:stop] + b"]")
-        except orjson.JSONDecodeError:
+            # Not orjson, which reads an integer of more than 64 bits as a float.
+            values = load_json(b"[" + text[start:stop] + b"]")
+        except ValueError:
             return None
         if set(map(type, values)) != {float}:
             return None

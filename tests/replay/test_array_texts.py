@@ -1,0 +1,132 @@
+"""Array text in and out: `int_text`, `wire_text` and `columns`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_gym.replay import int_text, wire_text
+from otel_gym.replay.columns import column_from_list, column_from_text
+from otel_gym.replay.int_text import parse_int_array
+from tests.replay.samples import ids, log_probs, regular, same_json
+
+
+def compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def test_no_text_is_accepted_that_is_not_the_arrays_own() -> None:
+    """Of all texts of up to seven of the bytes that matter, those accepted are the array's own JSON."""
+    accepted = 0
+    for length in range(1, 8):
+        for characters in itertools.product("[],01-", repeat=length):
+            text = "".join(characters)
+            array = parse_int_array(text.encode())
+            if array is not None:
+                assert compact(array.tolist()).decode() == text
+                accepted += 1
+    assert accepted > 100
+
+
+@pytest.mark.parametrize("chunk_bytes", [32, 100, 1 << 17])
+@pytest.mark.parametrize("high", [10, 256, 1000, 100_000, 2**59])
+@pytest.mark.parametrize("shape", [(300,), (40, 5), (20, 4, 3), (5, 1, 7), (9, 6, 1), (2, 2, 2, 3)])
+def test_regular_arrays_are_read_whole(
+    shape: tuple[int, ...], high: int, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A regular array is read exactly, wherever the text is cut and with white space between."""
+    monkeypatch.setattr(int_text, "_CHUNK_BYTES", chunk_bytes)
+    values = np.random.default_rng(1).integers(-1 if high == 1000 else 0, high, shape)
+    for text in (compact(values.tolist()), json.dumps(values.tolist(), indent=1).encode()):
+        array = parse_int_array(text)
+        assert array is not None
+        assert np.array_equal(array, values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]", "[[]]", "[01]", "[1 2]", "[- 1]", "[-0]", "[1.0]", "[1e5]", "[true]", "[null]", "[1,]",
+        "[[1],2]", "[[1,2],3]", "[[1,2],[3]]", "[[[1],[2]],[[3]]]", "[1],[2]", "[1]]", "[[1]", "[1]x",
+        "[1000,007]", "[1,2-]", "[9999999999999999999]", "", "[", "1", '["1"]',
+    ],
+)  # fmt: skip
+def test_everything_else_is_refused(text: str) -> None:
+    """Ragged, empty, mixed and malformed lists, and those of more than 18 digits, make no array."""
+    assert parse_int_array(text.encode()) is None
+
+
+@pytest.mark.parametrize("piece_values", [64, 100, 1 << 17])
+@pytest.mark.parametrize("dtype", ["<u1", "<u2", "<i8", ">i2"])
+@pytest.mark.parametrize(
+    "shape",
+    [(512, 8, 8), (300,), (300, 1), (1, 300), (1, 300, 1), (7, 11, 13), (7, 64), (257, 1, 3)],
+)
+def test_arrays_are_written_as_json_does(
+    shape: tuple[int, ...], dtype: str, piece_values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pieces of an array's text are the compact JSON of its list, for every way of writing it."""
+    monkeypatch.setattr(wire_text, "_PIECE_VALUES", piece_values)
+    high = 256 if dtype == "<u1" else 1000
+    array = np.random.default_rng(2).integers(0, high, shape).astype(dtype)
+    assert b"".join(wire_text.json_pieces(array)) == compact(array.tolist())
+
+
+def test_the_fast_way_of_writing_is_used_here() -> None:
+    """This numpy writes indexed values in order, so bytes take the table of pairs."""
+    assert wire_text._writes_in_order()
+
+
+def test_without_ordered_writes_the_text_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A numpy that wrote in another order would get the same text from the other table."""
+    array = np.random.default_rng(3).integers(0, 256, (64, 4, 8)).astype(np.uint8)
+    fast = b"".join(wire_text.json_pieces(array))
+    monkeypatch.setattr(wire_text, "_writes_in_order", lambda: False)
+    assert b"".join(wire_text.json_pieces(array)) == fast
+
+
+@given(st.one_of(ids, log_probs, regular()))
+def test_a_column_is_its_list(values: list[Any]) -> None:
+    """From the list or from its text, a column gives the same list and text back, or there is none."""
+    for column in (column_from_list(values), column_from_text(compact(values))):
+        if column is not None:
+            assert same_json(column.to_list(), values)
+            assert same_json(json.loads(b"".join(column.json_pieces())), values)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([0, 255], "<u1"), ([0, 256], "<u2"), ([-1, 127], "<i1"), ([-1, 128], "<i2"),
+        ([-1, 2**31 - 1], "<i4"), ([0, 2**32 - 1], "<u4"), ([0, 2**32], "<i8"), ([0.5], "<f8"),
+    ],
+)  # fmt: skip
+def test_the_smallest_type_is_taken(values: list[Any], dtype: str) -> None:
+    """A column has the smallest type that holds all its values."""
+    column = column_from_list(values)
+    assert column is not None
+    assert column.dtype == dtype
+
+
+@pytest.mark.parametrize("values", [[], [1, 1.0], [True, 1], [2**63], [None], ["1"], [[1.5]]])
+def test_what_cannot_be_a_column_is_none(values: list[Any]) -> None:
+    """Mixed kinds, booleans, too wide integers and empty lists stay JSON."""
+    assert column_from_list(values) is None
+    assert column_from_text(compact(values)) is None
+
+
+def test_long_float_lists_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Floats are the same wherever their text is cut, and a cut never hides an empty place."""
+    monkeypatch.setattr("otel_gym.replay.columns._FLOAT_PIECE_BYTES", 7)
+    values = np.random.default_rng(4).standard_normal(200).tolist()
+    column = column_from_text(compact(values))
+    assert column is not None
+    assert same_json(column.to_list(), values)
+    for text in (b"[1.5,,2.5]", b"[1.5,2.5,]", b"[,1.5]", b"[1.5,1e999]"):
+        assert column_from_text(text) is None
