@@ -21,7 +21,7 @@ _PATH_TO_ROOT: Final = """
         UNION
         SELECT node.id, node.parent, node.depth FROM node JOIN path ON node.id = path.parent
     )
-    SELECT id, node.digest, node.chain, node.depth, node.kind
+    SELECT id, node.parent, node.digest, node.chain, node.depth, node.kind
     FROM path JOIN node USING (id) ORDER BY node.depth
 """
 
@@ -83,7 +83,7 @@ class BranchPaths:
         ).fetchall()
         found = []
         for rollout, attempt, name, node, updated_at in rows:
-            kinds = [row[4] for row in self._connection.execute(_PATH_TO_ROOT, (node,))]
+            kinds = [row[-1] for row in self._connection.execute(_PATH_TO_ROOT, (node,))]
             turns = kinds.count("turn")
             found.append(Branch(rollout, attempt, name, node, len(kinds), turns, updated_at))
         return found
@@ -116,9 +116,11 @@ class BranchPaths:
         if tip is None:
             return path
         chain = ""
-        for node, digest, stored, depth, kind in self._connection.execute(_PATH_TO_ROOT, (tip,)):
+        rows = self._connection.execute(_PATH_TO_ROOT, (tip,))
+        for node, parent, digest, stored, depth, kind in rows:
             chain = chained(chain, digest)
-            if depth != len(path) or chain != stored:
+            before = path[-1].id if path else None
+            if depth != len(path) or parent != before or chain != stored:
                 raise DamagedHistory(f"{self._label}: node {node} lost its parent", node_id=node)
             path.append(Node(node, digest, chain, kind))
         if not path or path[-1].id != tip:
