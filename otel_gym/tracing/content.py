@@ -35,6 +35,8 @@ _FIELDS: Final = (
 """In the order in which they get their share of the budget."""
 _REFERENCE_BYTES: Final = 512
 """More than a message takes that holds one reference."""
+_EVENT_BYTES: Final = 1024
+"""More than the event takes beside its content."""
 _EVENT_KEYS: Final = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 
 
@@ -50,7 +52,8 @@ def add_content(
     content = call_content(dialect, request, response)
     openinference = options.content_on_span and "openinference" in options.semconv
     forms = options.content_on_span + options.content_on_event + openinference
-    left = max(0, options.span_max_bytes - _attribute_bytes(span)) // forms
+    fixed_bytes = _attribute_bytes(span) + (_EVENT_BYTES if options.content_on_event else 0)
+    left = max(0, options.span_max_bytes - fixed_bytes) // forms
     budget = _Budget(left, f"{place.file_name}#{place.offset_bytes}")
     fitted = budget.fit(content)
     texts = {name: orjson.dumps(value).decode() for name, value in fitted.items()}
@@ -187,7 +190,7 @@ class _Budget:
 
 def _attribute_bytes(span: SpanData) -> int:
     """About what the span's attributes take when encoded."""
-    total = len(span.name) + len(span.status.description) + 128
+    total = len(span.name) + len(span.status.description) + 256
     for key, value in span.attributes.items():
         total += len(key) + 12
         if isinstance(value, str):

@@ -57,7 +57,7 @@ def add_usage(facts: dict[str, AttributeValue], usage: TokenUsage) -> None:
 
 def finish_reasons_of(response: Mapping[str, Any]) -> list[str | None]:
     """One reason per choice, as the record reads them; null where a choice has none."""
-    return list(finish_reasons(response)[:MAX_ITEMS])
+    return [text(reason) for reason in finish_reasons(response)[:MAX_ITEMS]]
 
 
 def tool_call_names(response: Mapping[str, Any]) -> list[str]:

@@ -369,7 +369,6 @@ OWN: Final[Mapping[str, Attribute]] = MappingProxyType(
             "API that was spoken.",
             INFERENCE,
             ("responses", "chat", "messages", "completions"),
-            open_enum=False,
         ),
         "otel_gym.model_server.name": Attribute(
             "string", "recommended", "Model server that captured the call."
