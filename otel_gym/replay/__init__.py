@@ -4,6 +4,7 @@ from otel_gym.replay.archive import read_archive, write_archive
 from otel_gym.replay.capture import capture_turn
 from otel_gym.replay.container import HistoryEntry, restore, restore_file, snapshot
 from otel_gym.replay.parts import HostedPart, Part, ReasoningPart, TextPart, ToolCallPart
+from otel_gym.replay.policy_client import PolicyClient, PolicyReply
 from otel_gym.replay.projection import Projection, project
 from otel_gym.replay.scope import ReplayScope
 from otel_gym.replay.store import HistoryStore
@@ -14,6 +15,8 @@ __all__ = [
     "HistoryStore",
     "HostedPart",
     "Part",
+    "PolicyClient",
+    "PolicyReply",
     "Projection",
     "ReasoningPart",
     "ReplayScope",
