@@ -90,6 +90,14 @@ class Guard:
         return address.is_loopback or self._token is not None
 
     def _ask_token(self, scope: Scope, headers: dict[str, str], token: str) -> Response | None:
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if any(key == "token" and _equal(given, token) for key, given in query):
+            # Out of the address at once, so that it neither stays in the history nor leaks in a link.
+            rest = urlencode([(key, given) for key, given in query if key != "token"])
+            path = "/" + scope["path"].lstrip("/\\")
+            response = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return response
         kind, _, value = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and _equal(value.strip(), token):
             return None
@@ -99,14 +107,6 @@ class Guard:
             cookie = None
         if cookie is not None and _equal(cookie.value, token):
             return None
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if any(key == "token" and _equal(given, token) for key, given in query):
-            # Out of the address at once, so that it neither stays in the history nor leaks in a link.
-            rest = urlencode([(key, given) for key, given in query if key != "token"])
-            path = "/" + scope["path"].lstrip("/\\")
-            response = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-            return response
         return PlainTextResponse(
             "This viewer asks for its token: open the address that it printed.\n",
             401,

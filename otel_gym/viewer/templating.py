@@ -42,6 +42,10 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Also where a template names no filter, nothing unseen gets onto a page.
+        finalize=lambda value: (
+            plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
     )
     for function in (
         visible,
@@ -56,6 +60,7 @@ def environment() -> Environment:
         clock,
         pretty,
         signed,
+        exact,
     ):
         found.filters[function.__name__] = function
     found.globals["asset"] = asset
@@ -82,6 +87,11 @@ def visible(value: Any) -> Markup:
     """Text for a page: escaped, and unseen characters as marked escapes."""
     text = str(escape("" if value is None else str(value)))
     return Markup(_UNSEEN.sub(lambda m: f'<span class="esc">{_escape(m[0])}</span>', text))
+
+
+def exact(value: str) -> Markup:
+    """What a form sends back, which must stay as it is: escaped, nothing else."""
+    return escape(value)
 
 
 def plain(value: Any, limit: int = 0) -> str:

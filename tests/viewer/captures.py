@@ -109,12 +109,12 @@ def conversation(
         tokens_in = 120 + 45 * number
         tokens = (tokens_in, 18, tokens_in - 50 if cached and number else 0)
         records.append(
-            chat_call(
-                rollout_id, number, list(messages), answer, at=at, seconds=0.8, tokens=tokens
-            )
+            chat_call(rollout_id, number, list(messages), answer, at=at, seconds=0.8, tokens=tokens)
         )
         messages.append({"role": "assistant", **answer})
-        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": f"{number + 1}"})
+        messages.append(
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": f"{number + 1}"}
+        )
         at += 1.1
     return records
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import append, conversation, small_run, write_rollout, write_run
 
 from otel_gym.capture.layout import Layout
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.viewer.index.database import index_path
 from otel_gym.viewer.index.indexer import Index
+from tests.viewer.captures import append, conversation, small_run, write_rollout, write_run
 
 
 def _open(directory: Path, **more: Any) -> Index:
