@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from otel_gym.correlation.prefix import apply_rollout_prefix
 from otel_gym.demo.engine import MODEL
 
 AgentDialect = Literal["responses", "chat", "messages"]
@@ -29,16 +28,21 @@ QUESTIONS: Final = (
 class ScriptedAgent:
     """Plays one rollout of `turns` calls; the dialect and what is streamed follow from the rollout's number."""
 
-    model_server_url: str
+    base_url: str
+    """Root URL of the model server, with the rollout's prefix."""
     number: int
-    rollout_id: str
     turns: int
 
-    async def run(self, on_call: Callable[[], None]) -> None:
-        """Play the rollout; `on_call` is told of every finished call. Raises what the SDKs raise."""
+    async def run(self, on_call: Callable[[], None]) -> str:
+        """Play the rollout and return the last answer; `on_call` is told of every finished call. Raises what the SDKs raise."""
         dialect = DIALECTS[self.number % len(DIALECTS)]
-        root = apply_rollout_prefix(self.model_server_url, self.rollout_id)
-        ask: Ask = {"responses": _Responses, "chat": _Chat, "messages": _Messages}[dialect](root)
+        clients: dict[AgentDialect, Callable[[str], Ask]] = {
+            "responses": _Responses,
+            "chat": _Chat,
+            "messages": _Messages,
+        }
+        ask = clients[dialect](self.base_url)
+        answer = ""
         history: list[dict[str, Any]] = []
         try:
             for turn in range(self.turns):
@@ -50,6 +54,7 @@ class ScriptedAgent:
                 on_call()
         finally:
             await ask.aclose()
+        return answer
 
 
 class Ask:

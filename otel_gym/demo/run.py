@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp
 
 from otel_gym.capture.record import ModelCallRecord, build_model_call_record
 from otel_gym.capture.store import CaptureStore
 from otel_gym.correlation import trace_ids
-from otel_gym.correlation.run import Run
-from otel_gym.demo.agent import ScriptedAgent
+from otel_gym.demo.agent_server import ScriptedAgentServer
 from otel_gym.demo.engine import embedded_engine
 from otel_gym.errors import StoreError, UsageProblem
+from otel_gym.rollouts.collect import Collected, CollectOptions, collect_rollouts
+from otel_gym.rollouts.tasks import read_rows
 from otel_gym.servers.model import Observability, build_served_model
 from otel_gym.settings import ModelServerSettings, Settings
-from otel_gym.tracing.rollout import RolloutRecord, write_rollout_record
 
-AGENT_NAME = "scripted_agent"
 MODEL_SERVER_NAME = "policy_model"
 
 
@@ -92,59 +93,39 @@ async def run_demo(
                 calls += 1
                 on_progress(Progress("calling the model", calls, total))
 
-            attempts = _Attempts(observability, directory, run)
-            agents = [
-                ScriptedAgent(url, number, f"{number}-0", turns) for number in range(rollouts)
-            ]
-            problems = await asyncio.gather(*(attempts.play(agent, on_call) for agent in agents))
-            for agent in agents:
-                await asyncio.to_thread(
-                    observability.store.await_quiescence, agent.rollout_id, 10.0
+            known = settings.model_copy(update={"model_servers": {server.name: _at(server, url)}})
+            async with _listening(ScriptedAgentServer(known, on_call=on_call)) as agent_url:
+                collected = await collect_rollouts(
+                    known,
+                    [{"turns": turns}] * rollouts,
+                    CollectOptions(agent_url, directory / "rollouts.jsonl", concurrency=rollouts),
+                    offer=observability.pipeline.offer_rollout if observability.pipeline else None,
+                    on_problem=lambda _: None,
                 )
             on_progress(Progress("exporting"))
             await asyncio.to_thread(observability.close)
             exported = observability.pipeline.exported if observability.pipeline is not None else 0
-    records = {
-        agent.rollout_id: _read(CaptureStore(directory), agent.rollout_id) for agent in agents
-    }
+    store = CaptureStore(directory)
+    records = {f"{task}-0": _read(store, f"{task}-0") for task in range(rollouts)}
     failed_calls = sum(
         one.error_category is not None for calls_ in records.values() for one in calls_
     )
-    failures = {one.rollout_id: why for one, why in zip(agents, problems, strict=True) if why}
+    failures = _failures(collected)
     errors = failed_calls + len(failures)
     return DemoResult(directory, run.run_id, calls, exported, errors, failures, records)
 
 
-class _Attempts:
-    """Plays agents and writes a rollout record for each: the collector's part of a trace."""
+def _failures(collected: Collected) -> dict[str, str]:
+    """What went wrong, by rollout."""
+    if not collected.failed:
+        return {}
+    rows = (row for _, row in read_rows(collected.failures))
+    return {row["rollout_id"]: row["error"]["message"] for row in rows}
 
-    def __init__(self, observability: Observability, directory: Path, run: Run) -> None:
-        self._observability = observability
-        self._directory = directory
-        self._run = run
 
-    async def play(self, agent: ScriptedAgent, on_call: Callable[[], None]) -> str | None:
-        """Play one rollout; what its agent raised, null where it did well."""
-        started_at = time.time()
-        problem: str | None = None
-        try:
-            await agent.run(on_call)
-        except Exception as error:  # noqa: BLE001 - a failure is its rollout's outcome; the others go on
-            problem = f"{type(error).__name__}: {error}"
-        record = RolloutRecord(
-            rollout_id=agent.rollout_id,
-            started_at=started_at,
-            completed_at=time.time(),
-            agent=AGENT_NAME,
-            task_index=agent.number,
-            rollout_index=0,
-            attempt_index=0,
-            error=problem,
-        )
-        await asyncio.to_thread(write_rollout_record, self._directory, record)
-        if self._observability.pipeline is not None:
-            self._observability.pipeline.offer_rollout(record)
-        return problem
+def _at(server: ModelServerSettings, url: str) -> ModelServerSettings:
+    """The model server where it really listens."""
+    return server.model_copy(update={"port": urlsplit(url).port})
 
 
 @contextlib.asynccontextmanager
@@ -152,9 +133,16 @@ async def _serving(
     settings: Settings, server: ModelServerSettings
 ) -> AsyncIterator[tuple[str, Observability]]:
     """The model server on a free loopback port for the length of the context."""
+    app, observability = build_served_model(settings, server)
+    async with _listening(app) as url:
+        yield url, observability
+
+
+@contextlib.asynccontextmanager
+async def _listening(app: ASGIApp) -> AsyncIterator[str]:
+    """An application on a free loopback port for the length of the context; its root URL."""
     import uvicorn
 
-    app, observability = build_served_model(settings, server)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="warning", ws="none", access_log=False
     )
@@ -166,8 +154,7 @@ async def _serving(
             if task.done():
                 await task
             await asyncio.sleep(0.01)
-        port = listener.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}", observability
+        yield f"http://127.0.0.1:{listener.servers[0].sockets[0].getsockname()[1]}"
     finally:
         listener.should_exit = True
         await task

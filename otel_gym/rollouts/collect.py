@@ -336,21 +336,27 @@ class Collector:
 
 
 class _Files:
-    """The two journals of a collection, open for the length of the context."""
+    """The two journals of a collection; the failures file is made by the first failure."""
 
     def __init__(self, options: CollectOptions) -> None:
-        self._fresh = not options.resume
-        self._paths = (options.output, options.failures)
+        self._options = options
+        self._failures: Journal | None = None
 
     def __enter__(self) -> _Files:
-        self.output = Journal(self._paths[0], truncate=self._fresh)
-        try:
-            self.failures = Journal(self._paths[1], truncate=self._fresh)
-        except BaseException:
-            self.output.close()
-            raise
+        is_fresh = not self._options.resume
+        self.output = Journal(self._options.output, truncate=is_fresh)
+        if is_fresh:
+            self._options.failures.unlink(missing_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.output.close()
-        self.failures.close()
+        if self._failures is not None:
+            self._failures.close()
+
+    @property
+    def failures(self) -> Journal:
+        """The journal of failed attempts. Raises `UsageProblem` where it cannot be opened."""
+        if self._failures is None:
+            self._failures = Journal(self._options.failures)
+        return self._failures

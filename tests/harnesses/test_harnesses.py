@@ -77,8 +77,7 @@ async def test_an_unmodified_harness(
             collected = await collect_rollouts(
                 settings, [task], CollectOptions(agent_url=served.url, **options)
             )
-    failures = collected.failures.read_text()
-    assert collected.whole, failures
+    assert collected.whole, collected.failures.read_text()
     rows = [orjson.loads(line) for line in collected.output.read_bytes().splitlines()]
     assert {row[ATTACHMENT_KEY]["rollout_id"] for row in rows} == {"0-0", "0-1"}
     for row in rows:
