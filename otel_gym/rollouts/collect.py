@@ -318,10 +318,14 @@ class Collector:
 
         Raises `StoreError` or `OSError`.
         """
-        left = (store.path_for, store.packed_path_for, store.incomplete_path_for)
-        if self._options.resume or any(path(rollout_id).exists() for path in left):
+        # In this order: a call that is no longer pending is in the file.
+        is_known = bool(store.pending(rollout_id)) or any(
+            path(rollout_id).exists()
+            for path in (store.path_for, store.packed_path_for, store.incomplete_path_for)
+        )
+        if is_known:
             store.clear(rollout_id)
-            rollout_record_path(self._directory, rollout_id).unlink(missing_ok=True)
+        rollout_record_path(self._directory, rollout_id).unlink(missing_ok=True)
 
     def _headers(self, rollout_id: str) -> dict[str, str]:
         """W3C trace context that makes the rollout's span the parent of the agent's own."""

@@ -17,6 +17,7 @@ from otel_gym.servers.answers import encode_json
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 CONNECT_TRIES: Final = 4
 _CONNECT_PAUSE_S: Final = 0.25
+_KEEPALIVE_S: Final = 2.0
 _SHOWN: Final = 300
 
 
@@ -59,7 +60,12 @@ class AgentClient:
         self.url = url.rstrip("/").removesuffix("/run")
         self._parts = parts
         self._max_response_bytes = max_response_bytes
-        limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+        # Given up before any server does (uvicorn: 5 s), so that no rollout is sent into a connection that is just being closed.
+        limits = httpx.Limits(
+            max_connections=concurrency,
+            max_keepalive_connections=concurrency,
+            keepalive_expiry=_KEEPALIVE_S,
+        )
         timeout = httpx.Timeout(timeout_s, connect=10.0)
         # An agent is the collector's own, not a site on the net: proxies of the environment do not stand between them.
         self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import orjson
@@ -151,3 +155,27 @@ def test_attach_tells_of_rows_it_cannot_use(
     assert "row 0: is no JSON object; left out" in err and "row 1: names no rollout; copied" in err
     assert "1 attached, 1 of them with gaps, 1 name no rollout, 1 damaged" in out
     assert len(read_rows(output)) == 2
+
+
+def test_an_interrupt_drains(make_stack: MakeStack, tmp_path: Path) -> None:
+    """After one interrupt what is in flight ends and is kept, nothing more is dispatched, and the exit code is 130."""
+    stack = make_stack()
+    stack.engine.delay_s = 0.2
+    asked = CallingAgent(stack.settings)
+    agent = stack.serve(asked)
+    tasks = write_rows(tmp_path / "tasks.jsonl", [{}] * 200)
+    output = tmp_path / "out.jsonl"
+    command = [sys.executable, "-c", "from otel_gym.cli.main import main; main()", "collect"]
+    command += ["--agent", agent, "--input", str(tasks), "--output", str(output), "--json"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    while not output.exists() or not output.read_bytes():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    summary = orjson.loads(out)
+    assert summary["completed"] == len(read_rows(output)) == len(asked.asked)
+    assert summary["failed"] == 0 and summary["left"] == 200 - summary["completed"] > 0
+    assert "stopping when what is in flight has ended" in err
