@@ -32,7 +32,7 @@ def _float(value: float) -> str:
         text = format(Decimal(repr(value)), "f")
         return text.rstrip("0").rstrip(".") if "." in text else text
     mantissa, _, exponent = repr(value).partition("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent):+03d}"
+    return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}"
 
 
 def _json(value: Any) -> str:
