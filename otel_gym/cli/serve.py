@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import anyio
 import click
 
 from otel_gym.correlation.run import read_run
@@ -158,10 +159,11 @@ async def _warn_of_unreachable_engine(server: ModelServerSettings) -> None:
     port = parts.port or {"https": 443}.get(parts.scheme, 80)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
-        writer.close()
+            # With the library that the first call will use, so that this call does not pay for loading it.
+            stream = await anyio.connect_tcp(parts.hostname or "", port)
+        await stream.aclose()
     except (OSError, TimeoutError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
+        reason = str(error) or type(error).__name__
         click.echo(
             f"warning   the engine cannot be reached yet ({reason}); calls are answered with 502 until it can",
             err=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -31,6 +32,8 @@ class WireClient:
         parts = urlsplit(url)
         self._host = parts.netloc
         self._socket = socket.create_connection((parts.hostname, parts.port), timeout=60)
+        # Head and body are sent apart; without this the body waits for the head's delayed acknowledgement.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 24)
         self.answer = WireAnswer()
 
@@ -52,7 +55,9 @@ class WireClient:
         return self
 
     def _send(self, event: h11.Event) -> None:
-        self._socket.sendall(self._h11.send(event) or b"")
+        # The answer may be there, and the connection closed, before the whole request was taken.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(self._h11.send(event) or b"")
 
     def read(self, chunks: int | None = None) -> WireAnswer:
         """Read the answer to its end, or until `chunks` chunks are there."""

@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from otel_gym.cli.main import run
+from otel_gym.servers.listening import Listener
 from tests.engines.recording import RecordingEngine, json_script, stream_script
 from tests.engines.wire import WireClient, call
 from tests.servers.test_model import lines
@@ -182,3 +183,12 @@ def test_wrong_input(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert message in captured.err and captured.err.count("\n") == 1
+
+
+def test_small_chunks_do_not_wait_for_each_other() -> None:
+    """Connections that the server takes have Nagle's algorithm off: a chunk goes out when it is written."""
+    listener = Listener("127.0.0.1", 0)
+    with listener.socket, socket.create_connection(("127.0.0.1", listener.port)):
+        accepted, _ = listener.socket.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
