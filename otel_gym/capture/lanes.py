@@ -83,6 +83,9 @@ class LaneQueue:
                 if group := self._take_now():
                     return group
                 if self._stopping:
+                    self._inbox.put(
+                        None
+                    )  # for the next flusher: this one may have drained its wake-up
                     return None
                 job = self._inbox.get()
                 if job is not None:

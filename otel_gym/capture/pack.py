@@ -131,7 +131,7 @@ def _compress(
 def _frames(source: Source) -> Iterator[bytes]:
     """The bytes in blocks that end at line ends, where lines are not longer than a block."""
     block = bytearray()
-    for chunk in source.chunks():
+    for chunk in source.chunks(min(FRAME_BYTES, 1 << 20)):
         block += chunk
         if len(block) >= FRAME_BYTES:
             end = block.rfind(b"\n") + 1

@@ -116,10 +116,10 @@ class Source:
         if self._plain is not None:
             yield from self._plain_lines(max(0, start - self.base))
 
-    def chunks(self) -> Iterator[bytes]:
-        """All bytes, in pieces of at most one MiB."""
+    def chunks(self, most_bytes: int = _BUFFER_BYTES) -> Iterator[bytes]:
+        """All bytes, in pieces of at most `most_bytes`."""
         for stream, left in self._streams():
-            while left > 0 and (piece := stream.read(min(left, _BUFFER_BYTES))):
+            while left > 0 and (piece := stream.read(min(left, most_bytes))):
                 left -= len(piece)
                 yield piece
 
