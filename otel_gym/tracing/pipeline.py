@@ -88,8 +88,10 @@ class Pipeline:
 
     def start(self) -> Pipeline:
         """Begins to export, first what the cursor shows as left over. Returns itself."""
-        self._is_started = True
-        self._spawn()
+        if not self._is_started:
+            self._is_started = True
+            self._guarded(self._worker.snapshot)
+            self._spawn()
         return self
 
     def offer(self, written: Written) -> None:

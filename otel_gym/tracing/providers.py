@@ -16,6 +16,7 @@ HOSTS: Final[tuple[tuple[str, str], ...]] = (
     (".openai.com", "openai"),
     (".anthropic.com", "anthropic"),
     ("generativelanguage.googleapis.com", "gcp.gemini"),
+    ("-aiplatform.googleapis.com", "gcp.vertex_ai"),
     ("aiplatform.googleapis.com", "gcp.vertex_ai"),
     (".amazonaws.com", "aws.bedrock"),
     (".cohere.com", "cohere"),
@@ -83,7 +84,7 @@ def provider_name(record: Mapping[str, Any]) -> str:
 def _by_host(address: str) -> str | None:
     host = "." + address.lower().rstrip(".")
     for ending, provider in HOSTS:
-        if host.endswith(ending) and (ending[0] == "." or host[-len(ending) - 1] == "."):
+        if host.endswith(ending) and (ending[0] in ".-" or host[-len(ending) - 1] == "."):
             return provider
     return None
 

@@ -31,14 +31,23 @@ class Gap(NamedTuple):
     """Monotonic seconds since when it waits."""
 
 
+def capture_sizes(directory: Path) -> dict[str, int]:
+    """Where the capture file of each rollout ends now, in bytes."""
+    return {rollout_id: _size(path) for rollout_id, path in capture_files(directory)}
+
+
 def gaps_left(
-    directory: Path, cursors: Mapping[str, FileCursor], *, is_own: bool, now: float
+    directory: Path,
+    sizes: Mapping[str, int],
+    cursors: Mapping[str, FileCursor],
+    *,
+    is_own: bool,
+    now: float,
 ) -> list[Gap]:
-    """Everything in `directory` that `cursors` does not have."""
+    """Everything in `directory`, as far as its files had grown to `sizes`, that `cursors` does not have."""
     gaps: list[Gap] = []
-    for rollout_id, path in capture_files(directory):
+    for rollout_id, end in sizes.items():
         name = record_file_name(rollout_id)
-        end = _size(path)
         cursor = cursors.get(name)
         if cursor is not None and cursor.fingerprint == fingerprint(directory, rollout_id):
             missing = cursor.done.missing(end)

@@ -18,7 +18,7 @@ from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.files import fingerprint, open_capture, read_lines, record_file_name
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
-from otel_gym.tracing.scan import Gap, gaps_grown, gaps_left
+from otel_gym.tracing.scan import Gap, capture_sizes, gaps_grown, gaps_left
 from otel_gym.tracing.sender import Sender, open_sender
 from otel_gym.tracing.spans import RecordPlace, rollout_span, span_from_record
 
@@ -67,6 +67,7 @@ class Worker:
         self.batch = Batch(batch_max_spans, batch_max_bytes - encoder.overhead_bytes)
         self.exported = 0
         self._rollouts = RolloutFiles(directory)
+        self._sizes: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         self._fingerprints: OrderedDict[str, str] = OrderedDict()
 
@@ -75,15 +76,26 @@ class Worker:
         """Monotonic seconds at which the batch got its first span; null where it is empty."""
         return self.batch.opened_at if self.batch else None
 
+    def snapshot(self) -> None:
+        """Notes how far the files have grown; what is appended later is offered by whoever appends it."""
+        self._sizes = capture_sizes(self._directory)
+
     def load(self) -> None:
-        """Finds what the cursor says is left over."""
+        """Finds what the cursor says is left over, as of the snapshot."""
         found = self._cursors.load()
         self._rollouts.load(found)
         self._backlog.add_gaps(
             self._noted(
-                gaps_left(self._directory, found, is_own=self._follow, now=time.monotonic())
+                gaps_left(
+                    self._directory,
+                    self._sizes,
+                    found,
+                    is_own=self._follow,
+                    now=time.monotonic(),
+                )
             )
         )
+        self._sizes = {}
         if self._follow:
             for name, cursor in found.items():
                 self._ends.setdefault(name, max((end for _, end in cursor.done), default=0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.files import fingerprint, open_capture, read_lines
 from otel_gym.tracing.ranges import Ranges
-from otel_gym.tracing.scan import gaps_left
+from otel_gym.tracing.scan import capture_sizes, gaps_left
 from tests.tracing.records import append, gym_record
 
 URL = "http://127.0.0.1:4318/v1/traces"
@@ -118,7 +118,7 @@ def test_what_is_left_over(tmp_path: Path) -> None:
     cursors.done("1-0.capture.jsonl", mark, 0, first.length_bytes)
     cursors.done("2-0.capture.jsonl", "another", 0, 10)
     cursors.save()
-    gaps = gaps_left(tmp_path, cursors.load(), is_own=False, now=0.0)
+    gaps = gaps_left(tmp_path, capture_sizes(tmp_path), cursors.load(), is_own=False, now=0.0)
     assert [(gap.rollout_id, gap.start) for gap in gaps] == [
         ("1-0", second.offset_bytes),
         ("2-0", 0),

@@ -100,7 +100,7 @@ def test_our_encoding_is_what_the_official_encoder_writes(run: Run) -> None:
         for message in (ours, theirs):
             for link in message.links:
                 link.flags = 0  # whether a link's target is remote is of no account
-                    link.trace_state = ""  # which the official encoder leaves out of links
+                link.trace_state = ""  # which the official encoder leaves out of links
             message.status.SetInParent()
             message.flags = message.flags & 0x300 if span.parent_span_id else 0
         assert ours == theirs, span.name
