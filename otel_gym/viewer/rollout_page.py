@@ -39,6 +39,7 @@ _CALL_KEYS: Final = (
     "messages",
     "repeated",
     "extends",
+    "gist",
     "offset_bytes",
     "length_bytes",
 )

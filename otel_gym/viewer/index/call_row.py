@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from otel_gym.capture.derive import derive_fields
 from otel_gym.correlation.run import Run
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.span_data import ERROR
 from otel_gym.tracing.spans import NOT_FAILURES, RecordPlace, span_from_record
+from otel_gym.viewer.conversation import response_messages
 from otel_gym.viewer.index.messages import chain, request_items
 from otel_gym.viewer.index.schema import CALL_COLUMNS
+
+GIST_LENGTH: Final = 80
+"""Longest gist, in characters."""
 
 
 def call_row(
@@ -75,9 +79,22 @@ def call_row(
         "chain": digest,
         "extends": extends,
         "repeated": repeated,
+        "gist": gist(derived["tool_calls"], derived["response"]),
     }
     assert len(row) == len(CALL_COLUMNS)
     return row
+
+
+def gist(tool_calls: list[dict[str, Any]], response: Mapping[str, Any] | None) -> str:
+    """What the answer is, in a few words: the tools it calls, else how its text begins."""
+    names = [str(call.get("name")) for call in tool_calls[:4]]
+    if names:
+        return storable(", ".join(names)[:GIST_LENGTH])
+    for message in response_messages(response):
+        for part in message.parts:
+            if part.kind in ("text", "refusal") and part.text.strip():
+                return storable(" ".join(part.text[: 4 * GIST_LENGTH].split())[:GIST_LENGTH])
+    return ""
 
 
 def storable(value: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
-
-VERSION: Final = "1"
-"""Changes whenever a column, or what is put into one, changes; an index of another version is thrown away."""
 
 CALL_COLUMNS: Final = (
     "number",
@@ -42,9 +40,10 @@ CALL_COLUMNS: Final = (
     "chain",
     "extends",
     "repeated",
+    "gist",
 )
 """Columns of a call besides its rollout, in order. `foreign_trace` is the trace of its span where that is not the rollout's. `chain` is the digest of all messages of the request; `extends` is the earlier call whose messages the
-request begins with, and `repeated` how many those are."""
+request begins with, and `repeated` how many those are; `gist` is the beginning of the answer."""
 
 STATE_COLUMNS: Final = (
     "plain_size",
@@ -110,3 +109,6 @@ CREATE INDEX calls_over_time ON calls(started_at, tokens_in, tokens_out, cached_
 CREATE INDEX calls_by_name ON calls(span_name);
 CREATE INDEX calls_foreign ON calls(foreign_trace) WHERE foreign_trace IS NOT NULL;
 """
+
+VERSION: Final = f"1-{hashlib.sha256(SCHEMA.encode()).hexdigest()[:12]}"
+"""Changes with every column; its number rises whenever something else is put into one. An index of another version is thrown away."""
