@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,8 +11,10 @@ from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.output import console, existing_directory, print_json
 from otel_gym.errors import UsageProblem
 from otel_gym.rollouts.attach import ATTACHMENT_KEY, attach_model_calls
+from otel_gym.rollouts.ending import record_of_row
 from otel_gym.rollouts.tasks import read_rows
 from otel_gym.servers.answers import encode_json
+from otel_gym.tracing.rollout import rollout_record_path, write_rollout_record
 
 
 @click.command()
@@ -25,8 +28,13 @@ from otel_gym.servers.answers import encode_json
 @click.option(
     "--output", required=True, metavar="FILE", help="Where the rows go with their attachments."
 )
+@click.option(
+    "--rollout-records",
+    is_flag=True,
+    help="Also write a rollout record for each row that has none, for its root span.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable summary on stdout.")
-def command(rows: str, capture_dir: str, output: str, as_json: bool) -> int:
+def command(rows: str, capture_dir: str, output: str, rollout_records: bool, as_json: bool) -> int:
     """Copy the result rows of ROWS, each with the model calls captured for its rollout as ng_model_call_capture.
 
     Exit code 1 where a row could not be used or has gaps.
@@ -35,7 +43,7 @@ def command(rows: str, capture_dir: str, output: str, as_json: bool) -> int:
     target = Path(output)
     if target.exists():
         raise UsageProblem(f"{output}: exists; name another output")
-    attached = gaps = unnamed = damaged = 0
+    attached = gaps = unnamed = damaged = records = 0
     try:
         with target.open("wb") as file:
             for number, row in read_rows(Path(rows)):
@@ -48,6 +56,7 @@ def command(rows: str, capture_dir: str, output: str, as_json: bool) -> int:
                 if attach_model_calls(row, store):
                     attached += 1
                     gaps += "gaps" in row[ATTACHMENT_KEY]
+                    records += rollout_records and _keep_record(store, row)
                 else:
                     unnamed += 1
                     click.echo(
@@ -57,6 +66,7 @@ def command(rows: str, capture_dir: str, output: str, as_json: bool) -> int:
     except OSError as error:
         raise UsageProblem(f"{output}: cannot be written: {error.strerror}") from None
     summary = {"attached": attached, "with_gaps": gaps, "unnamed": unnamed, "damaged": damaged}
+    summary["rollout_records"] = records
     if as_json:
         print_json({**summary, "output": str(target)})
     else:
@@ -66,3 +76,12 @@ def command(rows: str, capture_dir: str, output: str, as_json: bool) -> int:
         )
         console().print(f"output    {target}", markup=False)
     return 1 if gaps or unnamed or damaged else 0
+
+
+def _keep_record(store: CaptureStore, row: dict[str, Any]) -> bool:
+    """Write the rollout record of an attached row where there is none yet; whether it was written."""
+    record = record_of_row(row, row[ATTACHMENT_KEY])
+    if record is None or rollout_record_path(store.root, record.rollout_id).exists():
+        return False
+    write_rollout_record(store.root, record, mode=store.file_mode)
+    return True

@@ -82,7 +82,7 @@ def command(
 ) -> int:
     """Send each task to the agent's /run, append each result, attach what was captured.
 
-    Ctrl-C lets what is in flight end; a second one stops. Failed attempts are in <output>.failures.jsonl.
+    Ctrl-C lets what is in flight end; a second one stops. Failed attempts are in <output>_failures.jsonl.
     """
     logging.basicConfig(level=logging.WARNING, format="otel-gym: %(message)s")
     if resume and overwrite:

@@ -21,11 +21,16 @@ from otel_gym.counters import count
 from otel_gym.errors import OtelGymError, StoreError, UsageProblem
 from otel_gym.rollouts.attach import ATTACHMENT_KEY, calls_by_agent, model_call_capture
 from otel_gym.rollouts.dispatch import MAX_RESPONSE_BYTES, AgentClient, RolloutFailure
-from otel_gym.rollouts.ending import failure_row, result_row, rollout_record
+from otel_gym.rollouts.ending import (
+    failure_of,
+    failure_row,
+    result_row,
+    rollout_record,
+)
 from otel_gym.rollouts.journal import Journal
 from otel_gym.rollouts.progress import CollectProgress, Tally
 from otel_gym.rollouts.state import Dispatch, State, read_state
-from otel_gym.rollouts.tasks import plan, read_rows
+from otel_gym.rollouts.tasks import NO_PERSIST, plan, read_rows
 from otel_gym.settings import Settings
 from otel_gym.tracing.rollout import RolloutRecord, rollout_record_path, write_rollout_record
 
@@ -62,8 +67,8 @@ class CollectOptions:
 
     @property
     def failures(self) -> Path:
-        """The failures file: `rollouts.jsonl` has `rollouts.failures.jsonl` beside it."""
-        return self.output.with_name(f"{self.output.stem}.failures{self.output.suffix or '.jsonl'}")
+        """The failures file, named as NeMo Gym names it: `rollouts.jsonl` has `rollouts_failures.jsonl` beside it."""
+        return self.output.with_name(f"{self.output.stem}_failures.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,13 @@ class Collected:
     done_before: int
     """Of those, finished by earlier runs."""
     exhausted: int
-    """Of those, left alone after `max_attempts` failed attempts."""
+    """Of those, left alone: they had `max_attempts` failed attempts, or a failure that the agent called terminal."""
     completed: int
     """Finished by this run."""
     failed: int
     """Attempts of this run that failed."""
     left: int
-    """Never ended: drained, or the output could not be written."""
+    """Never ended: drained, killed at the agent, or the output could not be written."""
     input_problems: int
     """Rows of the input that could not be used."""
     output: Path
@@ -247,13 +252,21 @@ class Collector:
         body = dispatch.rollout.body(dispatch.attempt)
         started_at = time.time()
         failure: RolloutFailure | None = None
+        row: dict[str, Any] = {}
         try:
             row = result_row(body, await agent.run(body, self._headers(dispatch.rollout_id)))
+            if row.get(NO_PERSIST):
+                self._on_problem(
+                    f"rollout {dispatch.rollout_id}: the agent was killed in it; --resume plays it again"
+                )
+                return
+            failure = failure_of(row)
         except RolloutFailure as error:
             failure = error
-            row = failure_row(body, dispatch.rollout_id, error)
+        if failure is not None:
+            row = failure_row(body, dispatch.rollout_id, failure, row)
             count("rollouts.failed")
-            self._on_problem(f"rollout {dispatch.rollout_id}: {error}")
+            self._on_problem(f"rollout {dispatch.rollout_id}: {failure}")
         completed_at = time.time()
         await self._to_the_end(self._keep(dispatch, row, failure, files, started_at, completed_at))
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from otel_gym.correlation.rollout_id import ATTEMPT_INDEX, ROLLOUT_INDEX, TASK_INDEX
 from otel_gym.rollouts.dispatch import RolloutFailure
 from otel_gym.rollouts.state import Dispatch
-from otel_gym.rollouts.tasks import IDENTITY
+from otel_gym.rollouts.tasks import FAILURE_CLASS, IDENTITY
 from otel_gym.tracing.rollout import RolloutRecord, RolloutTotals
+
+_CLASSES: Final = {
+    "agent_unreachable": "agent_request_failed",
+    "agent_connection_lost": "agent_request_failed",
+    "agent_timeout": "agent_request_failed",
+    "agent_status": "agent_run_error",
+    "agent_response_too_large": "agent_run_error",
+    "agent_response_not_json": "agent_run_error",
+}
+"""NeMo Gym's class of each of our codes."""
 
 
 def result_row(body: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -17,12 +28,25 @@ def result_row(body: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, 
     return {**_identity(body), **row}
 
 
+def failure_of(row: Mapping[str, Any]) -> RolloutFailure | None:
+    """The failure that a result says it is, by NeMo Gym's `_ng_failure_class`; null for a result that is one."""
+    failure_class = row.get(FAILURE_CLASS)
+    if not isinstance(failure_class, str) or not failure_class:
+        return None
+    said = row.get("error")
+    return RolloutFailure(failure_class, said if isinstance(said, str) and said else failure_class)
+
+
 def failure_row(
-    body: Mapping[str, Any], rollout_id: str, failure: RolloutFailure
+    body: Mapping[str, Any],
+    rollout_id: str,
+    failure: RolloutFailure,
+    result: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The row of the failures file."""
+    """The row of the failures file; of a `result` that says it is a failure, everything is kept."""
     error = {"code": failure.code, "message": str(failure), "status": failure.status}
-    return {**_identity(body), "rollout_id": rollout_id, "error": error}
+    own = {FAILURE_CLASS: _CLASSES.get(failure.code, failure.code)}
+    return {**_identity(body), "rollout_id": rollout_id, "error": error, **own, **(result or {})}
 
 
 def rollout_record(
@@ -51,6 +75,29 @@ def rollout_record(
         rollout_index=_index(rollout.rollout_index),
         attempt_index=dispatch.attempt,
         previous_rollout_id=previous,
+        reward=_number(row.get("reward")) if failure is None else None,
+        error=str(failure) if failure is not None else None,
+        error_type=failure.code if failure is not None else None,
+        totals=_totals(attachment["metrics"]),
+    )
+
+
+def record_of_row(row: Mapping[str, Any], attachment: Mapping[str, Any]) -> RolloutRecord | None:
+    """The rollout record of a result row that somebody else collected; it lasts from its first call to its last. Null without a timed call."""
+    starts = [one["started_at"] for one in attachment["calls"] if one["started_at"] is not None]
+    ends = [one["completed_at"] for one in attachment["calls"] if one["completed_at"] is not None]
+    if not starts or not ends:
+        return None
+    failure = failure_of(row)
+    return RolloutRecord(
+        rollout_id=attachment["rollout_id"],
+        started_at=min(starts),
+        completed_at=max(ends),
+        agent=agent_of(row),
+        model_ref=_model_ref(attachment),
+        task_index=_index(row.get(TASK_INDEX)),
+        rollout_index=_index(row.get(ROLLOUT_INDEX)),
+        attempt_index=_index(row.get(ATTEMPT_INDEX)) or 0,
         reward=_number(row.get("reward")) if failure is None else None,
         error=str(failure) if failure is not None else None,
         error_type=failure.code if failure is not None else None,

@@ -10,7 +10,12 @@ from typing import Any
 
 from otel_gym.correlation.rollout_id import ATTEMPT_INDEX, rollout_id_from_run_body
 from otel_gym.errors import InvalidRolloutId
-from otel_gym.rollouts.tasks import IDENTITY, PlannedRollout, read_rows
+from otel_gym.rollouts.tasks import (
+    FAILURE_TERMINAL,
+    IDENTITY,
+    PlannedRollout,
+    read_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class State:
     done: set[str] = field(default_factory=set)
     attempts: Counter[str] = field(default_factory=Counter)
     """Failed attempts."""
+    terminal: set[str] = field(default_factory=set)
+    """Failed for good: the agent said that another attempt is useless."""
     problems: list[str] = field(default_factory=list)
 
     def remaining(
@@ -44,7 +51,7 @@ class State:
             attempt = self.attempts[one.key]
             if one.key in self.done:
                 done += 1
-            elif attempt >= max_attempts:
+            elif attempt >= max_attempts or one.key in self.terminal:
                 exhausted += 1
             else:
                 rollout_id = rollout_id_from_run_body(one.body(attempt))
@@ -62,8 +69,11 @@ def read_state(output: Path, failures: Path) -> State:
             state.done.add(key)
     for number, row in read_rows(failures) if failures.exists() else ():
         key = _key(failures, number, row, state.problems)
-        if key is not None and not _never_began(row):
-            state.attempts[key] += 1
+        if key is None or _never_began(row):
+            continue
+        state.attempts[key] += 1
+        if row.get(FAILURE_TERMINAL) is True:
+            state.terminal.add(key)
     return state
 
 

@@ -22,6 +22,11 @@ from otel_gym.errors import InvalidRolloutId, UsageProblem
 IDENTITY: Final = (TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, EXPLICIT_ID)
 """Keys that say which rollout a row is; copied from the input onto the result."""
 
+FAILURE_CLASS: Final = "_ng_failure_class"
+FAILURE_TERMINAL: Final = "_ng_failure_terminal"
+NO_PERSIST: Final = "_ng_no_persist"
+"""What NeMo Gym's agents put into a result that is none: the class of the failure, that it is not to be tried again, that it is not to be kept at all."""
+
 _ATTEMPT = re.compile(r"(?P<base>.+)-a[1-9]\d*", re.ASCII)
 
 

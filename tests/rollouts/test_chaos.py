@@ -98,7 +98,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         yield Outcome(
             directory,
             read_rows(output),
-            read_rows(folder / "rollouts.failures.jsonl"),
+            read_rows(folder / "rollouts_failures.jsonl"),
             codes,
         )
 

@@ -305,8 +305,13 @@ async def test_every_bad_answer_is_one_clear_line(make_stack: MakeStack, tmp_pat
         "4-0": "the agent did not answer in time",
         "5-0": 'the agent answered 500: {"error":{"code":"agent_error","message":"RuntimeError: boom"}}',
     }
-    codes = {row["rollout_id"]: row["error"]["code"] for row in read_rows(collected.failures)}
-    assert codes == {
+    failures = read_rows(collected.failures)
+    classes = {row["rollout_id"]: row["_ng_failure_class"] for row in failures}
+    assert classes == {
+        **{f"{task}-0": "agent_run_error" for task in (0, 1, 2, 3, 5)},
+        "4-0": "agent_request_failed",
+    }
+    assert {row["rollout_id"]: row["error"]["code"] for row in failures} == {
         "0-0": "agent_response_not_json",
         "1-0": "agent_response_not_json",
         "2-0": "agent_response_too_large",
@@ -314,6 +319,42 @@ async def test_every_bad_answer_is_one_clear_line(make_stack: MakeStack, tmp_pat
         "4-0": "agent_timeout",
         "5-0": "agent_status",
     }
+
+
+async def test_results_that_say_they_are_none(make_stack: MakeStack, tmp_path: Path) -> None:
+    """NeMo Gym's marks are understood: a failure class goes to the failures file, a terminal one is not tried again, a killed one is not kept."""
+    stack = make_stack()
+
+    class Marking(CallingAgent):
+        async def run(self, request: Request, body: dict[str, Any]) -> Any:
+            return {"reward": 0.0, **body["result"]}
+
+    agent = stack.serve(Marking(stack.settings))
+    tasks: list[dict[str, Any]] = [
+        {"result": {"_ng_failure_class": "timeout_exceeded", "error": "took too long"}},
+        {"result": {"_ng_failure_class": "timeout_exceeded", "_ng_failure_terminal": True}},
+        {"result": {"_ng_no_persist": True}},
+        {"result": {}},
+    ]
+    problems: list[str] = []
+    collected = await collect_rollouts(
+        stack.settings, tasks, _options(agent, tmp_path), on_problem=problems.append
+    )
+    assert (collected.completed, collected.failed, collected.left) == (1, 2, 1)
+    assert sorted(problems) == [
+        "rollout 0-0: took too long",
+        "rollout 1-0: timeout_exceeded",
+        "rollout 2-0: the agent was killed in it; --resume plays it again",
+    ]
+    failures = read_rows(collected.failures)
+    assert [row["rollout_id"] for row in failures] == ["0-0", "1-0"]
+    assert failures[0]["error"] == "took too long" and failures[0]["reward"] == 0.0
+    record = read_rollout_record(stack.directory, "0-0")
+    assert record is not None
+    assert (record.error_type, record.reward) == ("timeout_exceeded", None)
+    again = _options(agent, tmp_path, resume=True)
+    await collect_rollouts(stack.settings, tasks, again, on_problem=problems.append)
+    assert [row["rollout_id"] for row in read_rows(collected.failures)] == ["0-0", "1-0", "0-0-a1"]
 
 
 async def test_an_agent_that_dies_is_no_attempt_for_the_rest(

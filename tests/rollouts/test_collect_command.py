@@ -13,6 +13,7 @@ import pytest
 
 from otel_gym.cli.main import run
 from otel_gym.rollouts import ATTACHMENT_KEY
+from otel_gym.tracing.rollout import read_rollout_record
 from tests.rollouts.agents import CallingAgent
 from tests.rollouts.conftest import MakeStack, read_rows, write_rows
 
@@ -89,7 +90,7 @@ def test_many_equal_problems_are_not_all_shown(
     assert err.count(": the agent answered 500: ") == 20
     assert "more of these are not shown" in err
     assert "0 of 30 done" in out and "the same command with --resume" in out
-    assert len(read_rows(tmp_path / "out.failures.jsonl")) == 30
+    assert len(read_rows(tmp_path / "out_failures.jsonl")) == 30
 
 
 GYM_LINE = {
@@ -136,6 +137,13 @@ def test_attach_to_rows_of_gym(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert row == original
         assert attachment["metrics"]["tokens_in"] == 5 and "gaps" not in attachment
     assert sorted(path.name for path in captures.iterdir()) == before
+    again = [*command[:-1], str(tmp_path / "again.jsonl"), "--rollout-records", "--json"]
+    assert run(again) == 0
+    capsys.readouterr()
+    record = read_rollout_record(captures, "0-1-a1")
+    assert record is not None
+    assert (record.reward, record.attempt_index, record.totals.model_calls) == (0.0, 1, 1)
+    assert (record.started_at, record.completed_at) == (1790000000.25, 1790000001.5)
     assert run(command) == 2
     assert "attached.jsonl: exists; name another output" in capsys.readouterr().err
 

@@ -81,7 +81,7 @@ def test_no_input(tmp_path: Path) -> None:
 
 def test_resume_dispatches_what_is_missing(tmp_path: Path) -> None:
     """Done rollouts are skipped, failed ones get their next attempt, killed ones the same id, exhausted ones nothing."""
-    output, failures = tmp_path / "out.jsonl", tmp_path / "out.failures.jsonl"
+    output, failures = tmp_path / "out.jsonl", tmp_path / "out_failures.jsonl"
     write_rows(output, [{"_ng_task_index": 0, "_ng_rollout_index": 0, "reward": 1}])
     ids = {"_ng_rollout_index": 0, "error": {"code": "agent_status"}}
     write_rows(
