@@ -78,19 +78,24 @@ class LaneQueue:
         """The next group, waiting for one; null when the queue was stopped."""
         if group := self._take_now():
             return group
+        if self._stopping:
+            self._stop_next()
+            return None
         with self._leader:
             while True:
                 if group := self._take_now():
                     return group
                 if self._stopping:
-                    self._inbox.put(
-                        None
-                    )  # for the next flusher: this one may have drained its wake-up
+                    self._stop_next()
                     return None
                 job = self._inbox.get()
                 if job is not None:
                     with self._state:
                         self._sort(job)
+
+    def _stop_next(self) -> None:
+        """Wake the next flusher to its end: this one may have drained that one's wake-up."""
+        self._inbox.put(None)
 
     def finish(self, batch: Batch, jobs: list[Job]) -> None:
         """`jobs` of a batch are written or given up; the lane is free again."""
@@ -157,7 +162,7 @@ class LaneQueue:
         with self._state:
             self._drain()
             share = -(-len(self._ready) // self._flushers)
-            group = []
+            group: list[Batch] = []
             size = 0
             while self._ready and len(group) < min(share, MAX_GROUP) and size < MAX_GROUP_BYTES:
                 lane = self._ready.popleft()

@@ -114,7 +114,7 @@ class Ledger:
 
     def totals(self) -> dict[str, int]:
         """Sums over the rollouts."""
-        sums: Counter[str] = Counter()
+        sums: Counter[str] = Counter(missing=0, unreadable=0)
         for rollout in self.rollouts:
             for name, value in asdict(rollout).items():
                 if isinstance(value, bool):

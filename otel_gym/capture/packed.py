@@ -64,13 +64,19 @@ def read_facts(descriptor: int, path: Path) -> PackFacts:
     """The facts at the end of an open packed file. Raises `StoreError` where it is not one of ours, else `OSError`."""
     size = os.fstat(descriptor).st_size
     try:
+        if size < _FOOTER.size:
+            raise ValueError
         count, _, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, size - _FOOTER.size))
         if magic != SEEKABLE_MAGIC:
             raise ValueError
         table_start = size - _FOOTER.size - count * _ENTRY.size
+        if table_start < 0:
+            raise ValueError
         table = os.pread(descriptor, count * _ENTRY.size, table_start)
         frames = [_ENTRY.unpack_from(table, i * _ENTRY.size) for i in range(count)]
         described_bytes = frames[-1][0]
+        if described_bytes > table_start - _HEADER.size:
+            raise ValueError
         described = os.pread(
             descriptor, described_bytes, table_start - _HEADER.size - described_bytes
         )

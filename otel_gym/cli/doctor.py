@@ -11,10 +11,8 @@ from otel_gym.capture.ledger import Ledger, RolloutLedger, read_ledger
 from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.output import console, existing_directory, print_json
 
-_COLUMNS = (
-    *("started", "recorded", "exported", "stale", "torn", "pending_live", "pending_dead", "lost"),
-    *("oversized", "duplicates", "clock_anomalies"),
-)
+_COLUMNS = ("started", "recorded", "exported", "stale", "torn", "in flight", "died", "lost")
+_NOTED = ("duplicates", "oversized", "redacted", "clock_anomalies", "cleared", "unclaimed")
 
 
 @click.command()
@@ -40,20 +38,20 @@ def command(directory: str, as_json: bool, show_all: bool) -> None:
 def _show(ledger: Ledger, path: Path, show_all: bool) -> None:
     screen = console()
     shown = [rollout for rollout in ledger.rollouts if show_all or not rollout.whole]
-    table = Table(title=f"{path}: {len(ledger.rollouts)} rollouts", title_justify="left")
-    table.add_column("rollout")
+    screen.print(f"{path}: {len(ledger.rollouts)} rollouts", markup=False, soft_wrap=True)
+    table = Table()
+    table.add_column("rollout", overflow="fold")
     for name in _COLUMNS:
-        table.add_column(name.replace("_", " "), justify="right")
-    table.add_column("marker")
+        table.add_column(name, justify="right")
+    table.add_column("notes")
     for rollout in shown:
         table.add_row(*_cells(rollout))
-    totals = ledger.totals()
     table.add_section()
-    table.add_row(
-        "all",
-        *(str(totals.get(name, 0)) for name in _COLUMNS),
-        str(totals.get("incomplete_markers", 0)),
-    )
+    totals = ledger.totals()
+    noted = [f"{totals[name]} {name.replace('_', ' ')}" for name in _NOTED if totals.get(name)]
+    if totals.get("incomplete_markers"):
+        noted.insert(0, f"{totals['incomplete_markers']} incomplete")
+    table.add_row("all", *(str(totals.get(_field(name), 0)) for name in _COLUMNS), ", ".join(noted))
     screen.print(table)
     for sentence in _sentences(ledger):
         screen.print(f"- {sentence}", soft_wrap=True, markup=False)
@@ -63,12 +61,22 @@ def _show(ledger: Ledger, path: Path, show_all: bool) -> None:
 
 
 def _cells(rollout: RolloutLedger) -> list[str]:
-    values = [getattr(rollout, name) for name in _COLUMNS]
+    values = [getattr(rollout, _field(name)) for name in _COLUMNS]
+    notes = ["incomplete"] if rollout.incomplete_marker else []
+    notes += [
+        f"{getattr(rollout, name)} {name.replace('_', ' ')}"
+        for name in _NOTED
+        if getattr(rollout, name)
+    ]
     return [
         rollout.rollout_id,
         *("-" if value is None else str(value) for value in values),
-        "incomplete" if rollout.incomplete_marker else "",
+        ", ".join(notes),
     ]
+
+
+def _field(column: str) -> str:
+    return {"in flight": "pending_live", "died": "pending_dead"}.get(column, column)
 
 
 def _sentences(ledger: Ledger) -> list[str]:

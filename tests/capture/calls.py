@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
+import warnings
 from pathlib import Path
 
 import orjson
@@ -64,3 +66,10 @@ def ids_in(path: Path) -> list[str]:
     if not path.exists():
         return []
     return [orjson.loads(line)["model_call_id"] for line in path.read_bytes().splitlines()]
+
+
+def fork() -> int:
+    """`os.fork`, without the warning of Python 3.12 about threads: what a fork does to them is what is tested."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()

@@ -24,7 +24,7 @@ from otel_gym.capture.syncing import ParallelSyncer, SequentialSyncer
 from otel_gym.capture.writer import FLUSHERS, RecordWriter
 from otel_gym.capture.written import Written
 from otel_gym.counters import counted
-from tests.capture.calls import finished_call, ids_in
+from tests.capture.calls import finished_call, fork, ids_in
 
 
 @pytest.fixture
@@ -444,7 +444,7 @@ def test_a_forked_child_has_a_writer_of_its_own(make_writer: Any) -> None:
     writer = make_writer()
     held = writer.begin("parent", "p" * 32)
     asyncio.run(_write_some(writer, "shared", 10))
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         code = 1
         try:
@@ -469,7 +469,7 @@ def test_locks_of_the_parent_survive_a_childs_end(make_writer: Any) -> None:
     open_file = writer._files.take("r")
     assert open_file.try_lock() is not None
     writer._files.give_back(open_file)
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
@@ -491,7 +491,7 @@ async def test_waiting_for_a_rollout(make_writer: Any) -> None:
     waiting = asyncio.create_task(asyncio.to_thread(store.await_quiescence, "r", 30))
     await writer.write(facts, claim)
     assert (await waiting).settled
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         writer.begin("r", "d" * 32)
         os.kill(os.getpid(), signal.SIGKILL)

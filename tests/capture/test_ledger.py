@@ -1,0 +1,141 @@
+"""The ledger accounts for every call, and says whole only where nothing is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from otel_gym.capture.ledger import RolloutLedger, read_ledger
+from otel_gym.capture.store import CaptureStore
+from otel_gym.capture.writer import RecordWriter
+from tests.capture.calls import finished_call, fork
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CaptureStore:
+    return CaptureStore(tmp_path)
+
+
+def one(store: CaptureStore, rollout_id: str = "r") -> RolloutLedger:
+    return {account.rollout_id: account for account in read_ledger(store).rollouts}[rollout_id]
+
+
+def test_an_empty_directory_is_whole(store: CaptureStore) -> None:
+    """Where nothing was begun, nothing is missing."""
+    ledger = read_ledger(store)
+    assert ledger.whole and ledger.rollouts == [] and ledger.totals()["missing"] == 0
+
+
+def test_records_are_examined(store: CaptureStore) -> None:
+    """Duplicates, cut bodies, redaction, clocks set back and damaged lines are counted."""
+    for record in (
+        {"model_call_id": "a", "started_at": 10.0, "completed_at": 11.0},
+        {"model_call_id": "a"},
+        {"model_call_id": "b", "started_at": 10.0, "completed_at": 9.0},
+        {"model_call_id": "c", "request_cut": {"size_bytes": 5}},
+        {"model_call_id": "d", "redacted": ["request.x"]},
+        {"dialect": "chat"},
+        {"dialect": "chat"},
+    ):
+        store.record("r", record)
+    assert read_ledger(store).whole
+    with store.path_for("r").open("ab") as file:
+        file.write(b"torn")
+    account = one(store)
+    assert (account.recorded, account.duplicates, account.clock_anomalies) == (6, 1, 1)
+    assert (account.oversized, account.redacted, account.torn) == (1, 1, 1)
+    assert account.torn_at_bytes == [store.path_for("r").stat().st_size - 4]
+    assert not account.whole and account.missing == 1
+
+
+def test_a_call_in_flight_is_not_missing(store: CaptureStore) -> None:
+    """Pending calls of a living producer are counted and leave the directory whole."""
+    writer = RecordWriter(store.root)
+    claim = writer.begin("r", "a" * 32)
+    account = one(store)
+    assert (account.started, account.pending_live, account.pending_dead) == (1, 1, 0)
+    assert read_ledger(store).whole
+    writer.release(claim)
+    writer.close(5)
+
+
+def test_a_dead_producers_calls_are_missing(store: CaptureStore) -> None:
+    """After SIGKILL a call without record is missing, one with a record is not; clearing the attempt ends it."""
+    writer = RecordWriter(store.root)
+    pid = fork()
+    if pid == 0:
+        writer.begin("r", "b" * 32)
+        facts = finished_call("r")
+        asyncio.run(writer.write(facts, writer.begin("r", facts.model_call_id)))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    account = one(store)
+    assert (account.started, account.recorded, account.pending_dead) == (2, 1, 1)
+    ledger = read_ledger(store)
+    assert not ledger.whole
+    assert ledger.begun_unaccounted == 0
+    store.clear("r")
+    assert (one(store).started, one(store).cleared) == (0, 1)
+    assert read_ledger(store).whole
+
+
+def test_records_removed_from_outside_are_noticed(store: CaptureStore) -> None:
+    """A capture file that somebody deletes leaves its calls unaccounted for."""
+
+    async def go() -> None:
+        writer = RecordWriter(store.root)
+        for _ in range(3):
+            facts = finished_call("r")
+            await writer.write(facts, writer.begin("r", facts.model_call_id))
+        writer.close(5)
+
+    asyncio.run(go())
+    assert read_ledger(store).whole
+    store.path_for("r").unlink()
+    ledger = read_ledger(store)
+    assert (ledger.begun_unaccounted, ledger.whole) == (3, False)
+
+
+def test_a_marker_alone_is_missing_evidence(store: CaptureStore) -> None:
+    """An incomplete marker says that something may be missing, and the ledger does not overrule it."""
+    store.mark_incomplete("r")
+    assert one(store).incomplete_marker and not read_ledger(store).whole
+
+
+def test_exported_records_are_those_a_backend_took(store: CaptureStore) -> None:
+    """The export's journals say which lines were accepted; without a journal nothing is said."""
+    places = [store.record("r", {"model_call_id": str(i)}) for i in range(4)]
+    assert one(store).exported is None
+    journal = store.layout.private / "cursors" / "backend.jsonl"
+    journal.parent.mkdir(parents=True)
+    end = places[1].offset_bytes + places[1].length_bytes
+    journal.write_text(
+        f'["r.capture.jsonl","mark",0,{places[1].offset_bytes}]\n["r.capture.jsonl","mark",{places[1].offset_bytes},{end}]\nbroken\n'
+    )
+    assert one(store).exported == 2
+
+
+def test_foreign_names_are_told(store: CaptureStore) -> None:
+    """Capture files whose names are no ids are listed, not read."""
+    (store.root / ".hid.capture.jsonl").write_text("{}\n")
+    ledger = read_ledger(store)
+    assert ledger.invalid_files == [".hid.capture.jsonl"]
+    assert ledger.rollouts == []
+
+
+def test_the_json_form_says_everything(store: CaptureStore) -> None:
+    """Every count of the issue's list is in the JSON form, per rollout and in total."""
+    store.record("r", {"model_call_id": "a"})
+    form = read_ledger(store).as_mapping()
+    names = {
+        *("started", "recorded", "exported", "stale", "torn", "pending_live", "pending_dead"),
+        *("oversized", "duplicates", "clock_anomalies", "incomplete_marker", "lost", "missing"),
+    }
+    assert names <= form["rollouts"][0].keys()
+    assert names - {"exported", "incomplete_marker"} <= form["totals"].keys()
+    assert form["totals"]["incomplete_markers"] == 0
+    assert {"unprefixed", "invalid_ids", "whole", "producers"} <= form.keys()
