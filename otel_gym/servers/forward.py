@@ -184,9 +184,11 @@ class Forwarding:
         except httpx.TransportError as error:
             count("engine.lost")
             self._note_lost()
-            raise EngineConnectionLost(
-                f"the engine at {self._exit.upstream.display_url} broke off its answer: {error or type(error).__name__}"
-            ) from error
+            lost = EngineConnectionLost(
+                f"the engine at {self._exit.upstream.display_url} broke off its answer: {str(error) or type(error).__name__}"
+            )
+            log.warning("%s", lost)
+            raise lost from error
 
     def _note_answer(self, status: int) -> None:
         call = current_call()
