@@ -27,6 +27,8 @@ from otel_gym.dialects.stream_usage import usage_only_payload
 
 logger = logging.getLogger(__name__)
 
+_logged: set[tuple[str, type[Exception]]] = set()
+
 SCHEMA = 1
 """Version of the raw line that this code writes."""
 
@@ -189,9 +191,13 @@ def safe_read_stream(dialect: DialectName, chunks: list[bytes]) -> StreamReading
     """`read_stream` that gives an empty reading instead of failing: the bytes are kept anyway."""
     try:
         return read_stream(dialect, chunks)
-    except Exception as error:  # noqa: BLE001 - evidence first: a fault in reading must not lose the line
+    except Exception as error:
         count("capture.failures")
-        logger.warning("A %s stream could not be put together: %r", dialect, error)
+        if (dialect, type(error)) not in _logged:
+            _logged.add((dialect, type(error)))
+            logger.warning(
+                "a %s stream could not be put together; its bytes are kept", dialect, exc_info=error
+            )
         return StreamReading(None, None, None, [{"reading_failed": repr(error)}])
 
 

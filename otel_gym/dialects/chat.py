@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 from otel_gym.dialects.choices import Choice, ChoicesAccumulator
@@ -31,6 +32,8 @@ class ChatAccumulator(ChoicesAccumulator):
             have = message.get(key)
             if have.__class__ is Pieces and value.__class__ is str:
                 have.append(value)
+                if len(delta) == 1:
+                    self.grew(message, key, value, partial(_delta_at, key=key))
             elif key == "tool_calls":
                 if value.__class__ is list:
                     if slot.tools is None:
@@ -72,6 +75,10 @@ class ChatAccumulator(ChoicesAccumulator):
                 message[key] = value
             elif have != value and value is not None:
                 self.conflict(f"choices.message.{key}", value)
+
+
+def _delta_at(payload: Any, key: str) -> tuple[Any, str]:
+    return payload["choices"][0]["delta"], key
 
 
 def join_base64(pieces: list[str]) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from otel_gym.dialects.merge import add_delta, settle
 from otel_gym.dialects.reading import EventAccumulator
+from otel_gym.dialects.runs import Growth
+
+Path = Callable[[Any], tuple[Any, str]]
 
 _FIRST_STAYS = frozenset({"id", "object", "model", "created"})
 _PADDING = frozenset({"obfuscation"})
@@ -61,7 +65,10 @@ class ChoicesAccumulator(EventAccumulator):
         for key in _PADDING:
             payload.pop(key, None)
         if payload == self._last_top:
+            if choices.__class__ is not list or len(choices) != 1:
+                self.growth = None
             return
+        self.growth = None
         self._last_top = payload
         for key, value in payload.items():
             if key in top:
@@ -104,11 +111,25 @@ class ChoicesAccumulator(EventAccumulator):
     def _choice(self, position: int, choice: dict[str, Any]) -> None:
         grown = choice.pop(self.growing, None)
         if choice == self._last_choice:
-            slot = self._last_slot
-        else:
-            slot = self._add_choice(position, choice)
+            if grown is not None:
+                self.grow(self._last_slot, grown)
+            return
+        slot = self._add_choice(position, choice)
         if grown is not None:
             self.grow(slot, grown)
+        self.growth = None
+
+    def grew(self, fields: dict[str, Any], key: str, text: str, path: Path) -> None:
+        """Note that a growing field did nothing but append `text` to `fields[key]`."""
+        top, choice, target = self._last_top, self._last_choice, fields[key]
+        self.growth = Growth(
+            text,
+            target,
+            path,
+            lambda: (
+                self._last_top is top and self._last_choice is choice and fields.get(key) is target
+            ),
+        )
 
     def _add_choice(self, position: int, choice: dict[str, Any]) -> Choice:
         """Add the fields of a chunk's choice but the growing one."""

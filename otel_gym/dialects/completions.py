@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from otel_gym.dialects.choices import Choice, ChoicesAccumulator
-from otel_gym.dialects.merge import add_delta
+from otel_gym.dialects.merge import Pieces, add_delta
 from otel_gym.dialects.names import DialectName
 
 
@@ -19,9 +19,16 @@ class CompletionsAccumulator(ChoicesAccumulator):
 
     def grow(self, slot: Choice, value: Any) -> None:
         """Text is appended."""
+        have = slot.fields.get("text")
         add_delta(slot.fields, "text", value, self.conflict)
+        if have.__class__ is Pieces and value.__class__ is str:
+            self.grew(slot.fields, "text", value, _text_at)
 
     def settle_choice(self, slot: Choice) -> dict[str, Any]:
         """The choice as it is."""
         slot.fields.setdefault("finish_reason", None)
         return slot.fields
+
+
+def _text_at(payload: Any) -> tuple[Any, str]:
+    return payload["choices"][0], "text"

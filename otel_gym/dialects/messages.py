@@ -8,6 +8,7 @@ from otel_gym.dialects.jsontext import loads
 from otel_gym.dialects.merge import Pieces, add_delta, settle
 from otel_gym.dialects.names import DialectName
 from otel_gym.dialects.reading import EventAccumulator
+from otel_gym.dialects.runs import Growth
 
 _DELTA_BLOCKS = {
     "text_delta": "text",
@@ -92,7 +93,7 @@ class MessagesAccumulator(EventAccumulator):
         kind = delta.get("type")
         block = self._blocks.get(index)
         if block is None:
-            if kind not in _DELTA_BLOCKS:
+            if kind.__class__ is not str or kind not in _DELTA_BLOCKS:
                 self.unmerged.append(payload)
                 return
             block = self._blocks[index] = {"type": _DELTA_BLOCKS[kind]}
@@ -100,6 +101,8 @@ class MessagesAccumulator(EventAccumulator):
             have = block.get(key)
             if have.__class__ is Pieces and value.__class__ is str:
                 have.append(value)
+                if len(delta) == 2 and len(payload) == 3:
+                    self._grew(index, block, key, value)
             elif key == "type":
                 continue
             elif key == "partial_json" and value.__class__ is str:
@@ -115,6 +118,21 @@ class MessagesAccumulator(EventAccumulator):
                 block[key] = Pieces((value,))
             else:
                 add_delta(block, key, value, self.conflict)
+
+    def _grew(self, index: int, block: dict[str, Any], key: str, text: str) -> None:
+        """Note that an event did nothing but append to a field of a block."""
+        target = block[key]
+        self.growth = Growth(
+            text,
+            target,
+            lambda payload: (payload["delta"], key),
+            lambda: self._blocks.get(index) is block and block.get(key) is target,
+            index,
+        )
+
+    def resume(self, index: int) -> None:
+        """The block that the run belonged to is the last one seen."""
+        self._last = index
 
     def _message_delta(self, payload: dict[str, Any]) -> None:
         for key, value in payload.items():

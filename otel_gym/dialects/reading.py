@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from otel_gym.dialects.jsontext import loads
 from otel_gym.dialects.names import DialectName, Terminal
+from otel_gym.dialects.runs import Growth, Run, split_around
 from otel_gym.dialects.sse import SSEDecoder, SSEvent
 from otel_gym.dialects.terminal import DONE, ENDING, bare_terminal, is_done, payload_terminal
 
@@ -49,19 +50,67 @@ class EventAccumulator:
         self.error: object | None = None
         self.unmerged: list[Any] = []
         self.events = 0
+        self.growth: Growth | None = None
+        """Set by `merge` where the event did nothing but append a text."""
+        self._run: Run | None = None
+        self._fruitless = 0
+        self._skip = 0
 
     def feed(self, event: SSEvent) -> None:
         """Take the next event."""
         self.events += 1
+        run = self._run
+        if run is not None:
+            if run.matches(event):
+                return
+            self._flush(run)
+        self._feed(event)
+        if self._run is not None:
+            if not self._run.still_holds():
+                self._run = None
+        elif self.growth is not None:
+            self._begin_run(event, self.growth)
+
+    def _begin_run(self, event: SSEvent, growth: Growth) -> None:
+        """Look for events like this one; ever more rarely where that never found any."""
+        if self._skip:
+            self._skip -= 1
+            return
+        parts = split_around(event.data, growth.text, growth.path)
+        if parts is not None:
+            self._run = Run(event.event, *parts, growth.target, growth.still_holds, growth.part)
+        self._fruitless += 1
+        self._skip = min(2**self._fruitless, 256)
+
+    def _flush(self, run: Run) -> None:
+        """Take over what a run has collected."""
+        if run.collected:
+            self._fruitless = self._skip = 0
+            self.resume(run.index)
+        else:
+            self._run = None
+        for event in run.flush():
+            self._feed(event)
+            self._run = None
+
+    def resume(self, index: int) -> None:
+        """A run of events of the part `index` is over; for dialects that remember the last part."""
+
+    def _feed(self, event: SSEvent) -> None:
+        """Parse one event and merge it."""
+        self.growth = None
         data = event.data
         if data[:1] != b"{":
-            if data == b"":
-                return
-            if is_done(self.dialect, data) or data.strip() == DONE:
-                if self.terminal is None and is_done(self.dialect, data):
+            bare = data.strip()
+            if is_done(self.dialect, data):
+                if self.terminal is None:
                     self.terminal = "complete"
-                if data.strip() != DONE:
+                if bare != DONE:
                     self._keep_data(event)
+                return
+            if bare in (b"", DONE):
+                if self.terminal is None:
+                    self.terminal = bare_terminal(self.dialect, event)
                 return
         try:
             payload = loads(data)
@@ -92,6 +141,8 @@ class EventAccumulator:
 
     def finish(self) -> StreamReading:
         """What the stream said."""
+        if self._run is not None:
+            self._flush(self._run)
         return StreamReading(self.result(), self.terminal, self.error, self.unmerged, self.events)
 
     def _keep_data(self, event: SSEvent) -> None:

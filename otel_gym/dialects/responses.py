@@ -41,7 +41,7 @@ class Place(NamedTuple):
     """The field of the `.done` event that repeats the whole text."""
 
 
-class _Run:
+class _Streak:
     """Deltas of one text that follow each other, which is nearly all of a stream."""
 
     __slots__ = ("_content", "_item", "_kind", "_output", "_summary", "pieces")
@@ -106,19 +106,19 @@ class ResponsesAccumulator(EventAccumulator):
         self._finished: set[int] = set()
         self._index_of: dict[str, int] = {}
         self._last = 0
-        self._run: _Run | None = None
+        self._streak: _Streak | None = None
 
     def merge(self, event: str, payload: dict[str, Any]) -> None:
         """Merge one event."""
         kind = payload.get("type")
         if kind.__class__ is not str:
             kind = event
-        run = self._run
+        run = self._streak
         if run is not None:
             if run.continues(kind, payload):
                 run.pieces.append(payload["delta"])
                 return
-            self._run = None
+            self._streak = None
         stem, _, verb = kind.rpartition(".")
         if verb == "delta":
             self._delta(stem, payload)
@@ -251,7 +251,7 @@ class ResponsesAccumulator(EventAccumulator):
             self._logprobs(holder, logprobs)
         if not payload.keys() <= _DELTA_KEYS:
             self._rest(payload, _DELTA_KEYS)
-        self._run = _Run(payload, holder[place.field])
+        self._streak = _Streak(payload, holder[place.field])
 
     def _logprobs(self, holder: dict[str, Any], logprobs: Any) -> None:
         have = holder.get("logprobs")

@@ -99,7 +99,7 @@ _scalars = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**70), 2**70),
-    st.floats(allow_nan=False),
+    st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(_WORDS),
     st.text(max_size=8),
 )

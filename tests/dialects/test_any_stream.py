@@ -13,7 +13,7 @@ from tests.dialects.facts import facts
 from tests.dialects.streams import DIALECTS, chunkings, odd_streams, values
 
 
-@settings(max_examples=300)
+@settings(max_examples=1500)
 @given(st.sampled_from(DIALECTS), st.data())
 def test_any_stream_reads_the_same_however_it_is_cut(
     dialect: DialectName, draws: st.DataObject
@@ -25,7 +25,7 @@ def test_any_stream_reads_the_same_however_it_is_cut(
     json.dumps([whole.response, whole.error, whole.unmerged])
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(st.sampled_from(DIALECTS), st.one_of(st.binary(max_size=300), odd_streams()), st.booleans())
 def test_any_body_becomes_a_line_and_a_derived_record(
     dialect: DialectName, body: bytes, streamed: bool

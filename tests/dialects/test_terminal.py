@@ -108,7 +108,7 @@ def test_model_text_is_never_a_terminal() -> None:
         assert set(scan(dialect, *pieces)) == {None}  # type: ignore[arg-type]
 
 
-@settings(max_examples=400)
+@settings(max_examples=300)
 @given(st.sampled_from(DIALECTS), st.data())
 def test_scanner_and_full_reading_agree_on_any_stream(
     dialect: DialectName, draws: st.DataObject

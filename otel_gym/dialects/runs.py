@@ -1,0 +1,124 @@
+"""Runs of events that differ in nothing but one text, which is nearly all of a stream: read without parsing each.
+
+After an event that did nothing but append a text, its bytes are split around that text into a prefix and a
+suffix. Parsing once with another text in between proves that whatever stands there, as long as it has no quote,
+backslash or control character, is that text and changes nothing else. Events with the same prefix and suffix then
+only have their text collected; the texts of a run are checked and decoded together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from otel_gym.dialects.merge import Pieces
+from otel_gym.dialects.sse import SSEvent
+
+_PROBE = b"7f3a: another text"
+_SEPARATOR = b"\x7f"
+_MIN_PREFIX_BYTES = 8
+
+
+class Growth(NamedTuple):
+    """What an event appended, and to what."""
+
+    text: str
+    target: Pieces
+    path: Callable[[Any], tuple[Any, str]]
+    """(the object, the key) of the text in a payload like the event's."""
+    still_holds: Callable[[], bool]
+    """Whether another such event would still do nothing but append to `target`."""
+    part: int = 0
+    """The part of the response that it belongs to."""
+
+
+class Run:
+    """A run of events: `matches` collects one, `flush` appends what was collected."""
+
+    __slots__ = (
+        "_event",
+        "_length",
+        "_pieces",
+        "_prefix",
+        "_suffix",
+        "_target",
+        "index",
+        "still_holds",
+    )
+
+    def __init__(
+        self,
+        event: str,
+        prefix: bytes,
+        suffix: bytes,
+        target: Pieces,
+        still_holds: Callable[[], bool],
+        index: int,
+    ) -> None:
+        self._event = event
+        self._prefix = prefix
+        self._suffix = suffix
+        self._length = len(prefix) + len(suffix)
+        self._pieces: list[bytes] = []
+        self._target = target
+        self.still_holds = still_holds
+        self.index = index
+
+    @property
+    def collected(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._pieces)
+
+    def matches(self, event: SSEvent) -> bool:
+        """Collect the text of an event of this run; false for any other event."""
+        data = event.data
+        if (
+            data.startswith(self._prefix)
+            and data.endswith(self._suffix)
+            and event.event == self._event
+            and len(data) >= self._length
+        ):
+            piece = data[len(self._prefix) : len(data) - len(self._suffix)]
+            if piece.find(b'"') < 0 and piece.find(b"\\") < 0:
+                self._pieces.append(piece)
+                return True
+        return False
+
+    def flush(self) -> list[SSEvent]:
+        """Append the collected texts to the target; gives the events back where they are no valid text."""
+        pieces = self._pieces
+        if not pieces:
+            return []
+        self._pieces = []
+        try:
+            # A separator between them keeps halves of a character in two events from making a whole one.
+            orjson.loads(b'"' + _SEPARATOR.join(pieces) + b'"')
+            self._target.append(orjson.loads(b'"' + b"".join(pieces) + b'"'))
+        except ValueError:
+            return [SSEvent(self._event, self._prefix + piece + self._suffix) for piece in pieces]
+        return []
+
+
+def split_around(
+    data: bytes, text: str, path: Callable[[Any], tuple[Any, str]]
+) -> tuple[bytes, bytes] | None:
+    """(prefix, suffix) of an event's data around `text`, which `path` finds in its payload; null where that cannot be proved."""
+    needle = b'"' + text.encode("utf-8", "replace") + b'"'
+    if data.count(needle) != 1:
+        return None
+    start = data.find(needle) + 1
+    prefix, suffix = data[:start], data[start + len(needle) - 2 :]
+    if len(prefix) < _MIN_PREFIX_BYTES:
+        return None
+    try:
+        payload, probed = orjson.loads(data), orjson.loads(prefix + _PROBE + suffix)
+        holder, key = path(payload)
+        other, _ = path(probed)
+        if holder[key] != text or other[key] != _PROBE.decode():
+            return None
+        other[key] = text
+        return (prefix, suffix) if probed == payload else None
+    except (ValueError, LookupError, TypeError):
+        return None
