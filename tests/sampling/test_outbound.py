@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_gym.sampling.outbound import UnreadableBody, read_object, with_defaults
@@ -17,14 +17,22 @@ SCALARS = (
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False)
-    | st.text(st.characters())
+    | st.text(st.characters(), max_size=20)
 )
 BODIES = st.dictionaries(
-    st.text(st.characters(exclude_categories=["Cs"])),
-    st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.recursive(
+        SCALARS,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        ),
+        max_leaves=6,
+    ),
+    max_size=4,
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(BODIES, st.booleans())
 def test_writing_again_loses_nothing(value: dict[str, Any], escaped: bool) -> None:
     """Any JSON object, infinities, lone surrogates and integers of any length included, is the same after a pin went in."""
