@@ -28,6 +28,7 @@ PROGRAMS = {
     "collector": ("jaeger", "otelcol"),
     "prometheus": ("jaeger", "otelcol", "prometheus"),
     "whole_stack": ("jaeger", "otelcol", "prometheus"),
+    "kafka": ("kafka", "jaeger", "otelcol"),
     "promtool": ("promtool",),
     "otelcol": ("otelcol",),
 }

@@ -102,6 +102,7 @@ BACKENDS = {
             ldflags="-s -w -X github.com/prometheus/common/version.Version=3.16.0",
             tags="netgo",
         ),
+        Backend("kafka", "0.0.0", (("kafka", "."),)),
     )
 }
 
