@@ -64,22 +64,21 @@ def engine(running_engine: RecordingEngine) -> RecordingEngine:
     return running_engine
 
 
-@pytest.fixture
-def serve(engine: RecordingEngine) -> Iterator[Serve]:
-    """Starts a forwarder in front of the recording engine; the keywords are keys of its block."""
+@pytest.fixture(scope="module")
+def serve(running_engine: RecordingEngine) -> Iterator[Serve]:
+    """Gives the URL of a forwarder in front of the recording engine; the keywords are keys of its block, `calls` gets the calls to come."""
+    running: dict[str, tuple[WithCall, str]] = {}
     with ExitStack() as stack:
 
-        def start(
-            *, usage: bool = False, calls: list[CurrentCall] | None = None, **block: Any
-        ) -> str:
-            app = WithCall(
-                EngineForwarder(
-                    ModelServerSettings(base_url=engine.url, **block), request_stream_usage=usage
-                )
-            )
-            if calls is not None:
-                app.calls = calls
-            return stack.enter_context(Served(app)).url
+        def start(*, calls: list[CurrentCall] | None = None, **block: Any) -> str:
+            key = repr(block)
+            if key not in running:
+                settings = ModelServerSettings(base_url=running_engine.url, **block)
+                app = WithCall(EngineForwarder(settings))
+                running[key] = app, stack.enter_context(Served(app)).url
+            app, url = running[key]
+            app.calls = calls if calls is not None else []
+            return url
 
         yield start
 
