@@ -33,18 +33,28 @@ class BackendFailed(Exception):
     """A backend did not start, stop or answer; the message carries the end of its log."""
 
 
+_given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A loopback port that nobody listens on, below the range that the kernel hands out by itself."""
-    for _ in range(200):
-        port = random.randint(20_000, 32_000)
+    """A loopback port that nobody listens on and that was not given before.
+
+    It lies below the range that the kernel hands out by itself, in a part of its own for each process id, so that tests
+    that run at the same time do not meet.
+    """
+    first = 20_000 + os.getpid() % 24 * 500
+    for port in random.sample(range(first, first + 500), 500):
+        if port in _given_ports:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
-    raise BackendFailed("no free port between 20000 and 32000")
+        _given_ports.add(port)
+        return port
+    raise BackendFailed(f"no free port between {first} and {first + 499}")
 
 
 def any_free_port(_usual: int) -> int:
