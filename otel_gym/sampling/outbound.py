@@ -101,7 +101,7 @@ def lay_pins(
     effective = _seen_from(caller_dialect, caller, _sampling_and(sent, dialect, laid.pinned))
     pinned = _seen_from(caller_dialect, caller, laid.pinned)
     asked = _sampling_and(caller, caller_dialect, pinned)
-    return sent, SamplingAccount(asked, pinned, effective, profile.differing(asked))
+    return sent, SamplingAccount(asked, pinned, effective, sorted(profile.differing(asked)))
 
 
 def _sampling_and(
