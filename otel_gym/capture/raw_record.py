@@ -132,8 +132,18 @@ def build_raw_record(facts: ExchangeFacts) -> dict[str, Any]:
     return raw
 
 
-def read_body(data: bytes, encoding: str, tape: BodyTape | None = None, max_bytes: int = 0) -> Body:
-    """Decode a body and read it as a JSON object, as far as either is possible."""
+def read_body(
+    data: bytes,
+    encoding: str,
+    tape: BodyTape | None = None,
+    max_bytes: int = 0,
+    *,
+    streamed: bool = False,
+) -> Body:
+    """Decode a body and read it as a JSON object, as far as either is possible.
+
+    A body that is `streamed`, and looks it, is not tried as JSON.
+    """
     body = Body(data, readable=data)
     if data and encodings(encoding):
         try:
@@ -144,6 +154,8 @@ def read_body(data: bytes, encoding: str, tape: BodyTape | None = None, max_byte
             body.encoding = encoding
             body.readable = error.partial
             return body
+    if streamed and looks_like_event_stream(body.data):
+        return body
     if data and not (tape is not None and tape.cut):
         try:
             value, exact = loads_noting(body.data)
@@ -158,7 +170,9 @@ def read_answer(facts: ExchangeFacts) -> Answer:
     """The response of an exchange: decoded, and read as a stream or as JSON."""
     data = facts.response.data() or _body_of(facts.exception)
     streamed = is_event_stream(facts.response_content_type)
-    answer = Answer(read_body(data, facts.response_encoding, facts.response), streamed)
+    answer = Answer(
+        read_body(data, facts.response_encoding, facts.response, streamed=streamed), streamed
+    )
     if not streamed and answer.body.value is None:
         answer.streamed = streamed = looks_like_event_stream(answer.body.readable)
     if not streamed:

@@ -40,6 +40,10 @@ class Accumulator(Protocol):
         """What the stream said; the accumulator is not used afterwards."""
 
 
+_SLICE_BYTES = 4096
+"""Bytes that are decoded in one go where there is no run."""
+
+
 class EventAccumulator:
     """What the dialects share: JSON, terminals, in-band errors and what could not be merged."""
 
@@ -70,6 +74,26 @@ class EventAccumulator:
                 self._run = None
         elif self.growth is not None:
             self._begin_run(event, self.growth)
+
+    def feed_lines(self, decoder: SSEDecoder, data: bytes) -> None:
+        """Take a whole stream with LF line ends; what belongs to a run is not even decoded."""
+        position, size = 0, len(data)
+        while position < size:
+            run = self._run
+            if run is not None:
+                ahead, count = run.collect_ahead(data, position)
+                if count:
+                    self.events += count
+                    position = ahead
+                    continue
+            end = data.rfind(b"\n\n", position, position + _SLICE_BYTES) + 2
+            if end < 2:
+                end = data.find(b"\n\n", position) + 2
+                if end < 2:
+                    end = size
+            for event in decoder.feed(data[position:end]):
+                self.feed(event)
+            position = end
 
     def _begin_run(self, event: SSEvent, growth: Growth) -> None:
         """Look for events like this one; ever more rarely where that never found any."""
@@ -163,9 +187,13 @@ class EventAccumulator:
 
 def feed_all(accumulator: Accumulator, chunks: Iterable[bytes]) -> StreamReading:
     """Decode all the bytes of a stream into an accumulator and finish it."""
+    data = b"".join(chunks)
     decoder = SSEDecoder()
-    for event in decoder.feed(b"".join(chunks)):
-        accumulator.feed(event)
+    if isinstance(accumulator, EventAccumulator) and b"\r" not in data:
+        accumulator.feed_lines(decoder, data)
+    else:
+        for event in decoder.feed(data):
+            accumulator.feed(event)
     for event in decoder.finish():
         accumulator.feed(event)
     return accumulator.finish()

@@ -19,6 +19,8 @@ from otel_gym.dialects.sse import SSEvent
 _PROBE = b"7f3a: another text"
 _SEPARATOR = b"\x7f"
 _MIN_PREFIX_BYTES = 8
+_FIRST_WINDOW_BYTES = 4 * 1024
+_LAST_WINDOW_BYTES = 256 * 1024
 
 
 class Growth(NamedTuple):
@@ -38,15 +40,9 @@ class Run:
     """A run of events: `matches` collects one, `flush` appends what was collected."""
 
     __slots__ = (
-        "_event",
-        "_length",
-        "_pieces",
-        "_prefix",
-        "_suffix",
-        "_target",
-        "index",
-        "still_holds",
-    )
+        "_event", "_joint", "_lead", "_length", "_pieces", "_prefix", "_suffix", "_target",
+        "_window_bytes", "index", "still_holds",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +58,9 @@ class Run:
         self._suffix = suffix
         self._length = len(prefix) + len(suffix)
         self._pieces: list[bytes] = []
+        self._lead = (f"event: {event}\n" if event else "").encode() + b"data: " + prefix
+        self._joint = suffix + b"\n\n" + self._lead
+        self._window_bytes = _FIRST_WINDOW_BYTES
         self._target = target
         self.still_holds = still_holds
         self.index = index
@@ -85,6 +84,31 @@ class Run:
                 self._pieces.append(piece)
                 return True
         return False
+
+    def collect_ahead(self, stream: bytes, position: int) -> tuple[int, int]:
+        """Collect the events of this run that stand in a stream with LF line ends from `position` on, one after
+        another; (where the next event begins, how many were collected).
+
+        The last one of a window is left for the next call, as its end is not known.
+        """
+        lead, joint = self._lead, self._joint
+        if not stream.startswith(lead, position):
+            return position, 0
+        start = position + len(lead)
+        pieces = stream[start : start + self._window_bytes].split(joint)
+        pieces.pop()
+        text = b"".join(pieces)
+        if text.find(b'"') >= 0 or text.find(b"\\") >= 0 or text.find(b"\n") >= 0:
+            self._window_bytes = _FIRST_WINDOW_BYTES
+            for number, piece in enumerate(pieces):
+                if b'"' in piece or b"\\" in piece or b"\n" in piece:
+                    del pieces[number:]
+                    break
+            text = b"".join(pieces)
+        else:
+            self._window_bytes = min(2 * self._window_bytes, _LAST_WINDOW_BYTES)
+        self._pieces += pieces
+        return position + len(text) + len(joint) * len(pieces), len(pieces)
 
     def flush(self) -> list[SSEvent]:
         """Append the collected texts to the target; gives the events back where they are no valid text."""
