@@ -112,3 +112,26 @@ def test_damaged_output_rows_are_done_again(tmp_path: Path) -> None:
         "0: is damaged; its rollout is done again",
         "2: has no indices and names no rollout; ignored",
     ]
+
+
+def test_resume_where_gym_stopped(tmp_path: Path) -> None:
+    """Gym's own result, failures and materialised input files are understood: what it left is dispatched, with the attempt that comes next."""
+    output, failures = tmp_path / "rollouts.jsonl", tmp_path / "rollouts_failures.jsonl"
+    materialised = [
+        {"_ng_task_index": task, "_ng_rollout_index": repeat, "responses_create_params": {}}
+        for task in range(2)
+        for repeat in range(3)
+    ]
+    write_rows(output, [{**materialised[0], "reward": 1.0, "response": {}}])
+    timed_out = {"_ng_failure_class": "timeout_exceeded", "error": "walltime"}
+    write_rows(
+        failures,
+        [
+            {**materialised[1], **timed_out},
+            {**materialised[2], **timed_out, "_ng_failure_terminal": True},
+        ],
+    )
+    planned, problems = plan(enumerate(materialised), num_repeats=1)
+    dispatches, done, exhausted = read_state(output, failures).remaining(planned, 3)
+    assert [one.rollout_id for one in dispatches] == ["0-1-a1", "1-0", "1-1", "1-2"]
+    assert (done, exhausted, problems) == (1, 1, [])
