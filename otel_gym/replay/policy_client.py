@@ -13,6 +13,7 @@ The order of a call, and what can end it:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -76,8 +77,9 @@ class PolicyClient:
         self.model = model
         self.scope = scope
         self.max_policy_calls = max_policy_calls
-        self._http = http if http is not None else httpx.AsyncClient(timeout=timeout_s)
-        self._owns_http = http is None
+        self._given_http = http
+        self._own_http: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._timeout_s = timeout_s
         self._headers = {**(headers or {}), "content-type": "application/json"}
         self._on_capture = on_capture
         self._turns: list[Turn] = []
@@ -159,7 +161,7 @@ class PolicyClient:
 
     async def _send(self, body: bytes) -> bytes:
         try:
-            answer = await self._http.post(self.url, content=body, headers=self._headers)
+            answer = await self._http().post(self.url, content=body, headers=self._headers)
         except httpx.TimeoutException as error:
             raise PolicyServerError(f"{self.url}: timed out", timed_out=True) from error
         except httpx.HTTPError as error:
@@ -169,6 +171,15 @@ class PolicyClient:
                 f"{self.url}: status {answer.status_code}", status_code=answer.status_code
             )
         return answer.content
+
+    def _http(self) -> httpx.AsyncClient:
+        """The given HTTP client, or our own of the running event loop (frameworks call from several)."""
+        if self._given_http is not None:
+            return self._given_http
+        loop = asyncio.get_running_loop()
+        if self._own_http is None or self._own_http[0] is not loop:
+            self._own_http = (loop, httpx.AsyncClient(timeout=self._timeout_s))
+        return self._own_http[1]
 
     def _captured(self, content: bytes) -> Turn:
         try:
@@ -182,8 +193,9 @@ class PolicyClient:
 
     async def aclose(self) -> None:
         """Close the HTTP client, unless it was given."""
-        if self._owns_http:
-            await self._http.aclose()
+        if self._own_http is not None and self._own_http[0] is asyncio.get_running_loop():
+            await self._own_http[1].aclose()
+            self._own_http = None
 
     async def __aenter__(self) -> PolicyClient:
         return self
