@@ -21,7 +21,7 @@ from otel_gym.replay import (
     snapshot,
     write_archive,
 )
-from otel_gym.replay.errors import CaptureError
+from otel_gym.replay.errors import CaptureError, ContainerError
 from otel_gym.replay.json_values import dump_json
 from tests.replay.samples import BUNDLE, SCOPE, items, json_values, message, response, same_json
 
@@ -59,6 +59,18 @@ def test_any_items_round_trip(
         assert same_json(projection.items, expected)
         assert same_json(json.loads(projection.to_json()), expected)
     assert snapshot(restored) == snapshot(captured)
+
+
+@given(histories, st.floats(0, 1, exclude_max=True), st.integers(1, 255))
+@settings(deadline=None)
+def test_any_flipped_byte_of_any_container_is_detected(
+    outputs: list[list[dict[str, Any]]], place: float, change: int
+) -> None:
+    """Whatever a container holds, no single byte of it can change unseen."""
+    container = bytearray(snapshot([capture_turn(response(*output), SCOPE) for output in outputs]))
+    container[int(place * len(container))] ^= change
+    with pytest.raises(ContainerError):
+        restore(container)
 
 
 @given(items())
