@@ -22,6 +22,7 @@ from typing import Final
 import orjson
 
 from otel_gym.capture.identity import ProcessIdentity
+from otel_gym.capture.quick import PlainCalls, calls_for
 
 SLOT_BYTES: Final = 512
 MAX_CALL_ID: Final = 128
@@ -61,11 +62,14 @@ class Slot:
 class ClaimsFile:
     """The claims of this process. All methods may be called from any thread."""
 
-    def __init__(self, path: Path, identity: ProcessIdentity, mode: int) -> None:
+    def __init__(
+        self, path: Path, identity: ProcessIdentity, mode: int, calls: PlainCalls | None = None
+    ) -> None:
         """Create the file and allocate its first slots. Raises `OSError`."""
         self.path = path
         self._identity = identity
         self._mode = mode
+        self._calls = calls or calls_for(path.parent)
         self._lock = threading.Lock()
         self._sequence = 0
         self._released = 0
@@ -102,7 +106,7 @@ class ClaimsFile:
             line = b"P %08x %s" % (zlib.crc32(body), body)
             line = line.ljust(SLOT_BYTES - 1) + b"\n"
             try:
-                os.pwrite(self._descriptor, line, slot * SLOT_BYTES)
+                self._calls.pwrite(self._descriptor, line, slot * SLOT_BYTES)
             except OSError:
                 self._free.append(slot)
                 raise
@@ -114,7 +118,7 @@ class ClaimsFile:
         with self._lock:
             for slot in slots:
                 if self._outstanding.pop(slot, None) is not None:
-                    os.pwrite(self._descriptor, _FREE, slot * SLOT_BYTES)
+                    self._calls.pwrite(self._descriptor, _FREE, slot * SLOT_BYTES)
                     self._free.append(slot)
 
     def release(self, slot: int) -> None:

@@ -15,6 +15,7 @@ from otel_gym.capture.identity import ProcessIdentity
 from otel_gym.capture.job import Job
 from otel_gym.capture.open_files import make_directories
 from otel_gym.capture.producer import LostCall, ProducerStatus
+from otel_gym.capture.quick import calls_for
 from otel_gym.capture.store import CaptureStore
 from otel_gym.counters import count
 
@@ -32,6 +33,7 @@ class ProducerState:
         self._store = store
         self._written_to = written_to
         self._generations = os.fspath(store.layout.generations)
+        self._calls = calls_for(store.root)
         self._lock = threading.Lock()
         self._owed_markers: set[str] = set()
         self._lost_slots: list[int] = []
@@ -48,7 +50,7 @@ class ProducerState:
         started_at = time.time()
         generation = UNKNOWN_GENERATION
         try:
-            generation = read_generation(self._generations, rollout_id)
+            generation = self._generation(rollout_id)
             if self.claims is None:
                 raise FileNotFoundError
             slot = self.claims.begin(rollout_id, model_call_id, generation, started_at)
@@ -57,6 +59,11 @@ class ProducerState:
             self.status.note_unclaimed(rollout_id)
             slot = 0
         return Claim(rollout_id, model_call_id, generation, slot, started_at)
+
+    def _generation(self, rollout_id: str) -> int:
+        if self._calls.exists(f"{self._generations}/{rollout_id}".encode()):
+            return read_generation(self._generations, rollout_id)
+        return 0
 
     def settle(self, slots: list[int]) -> None:
         """The calls of these slots are recorded."""
