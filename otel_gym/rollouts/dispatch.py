@@ -9,8 +9,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
-import orjson
 
+from otel_gym.dialects.jsontext import loads_noting
 from otel_gym.errors import OtelGymError, UsageProblem
 from otel_gym.servers.answers import encode_json
 
@@ -137,8 +137,8 @@ class AgentClient:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        value: Any = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        value, _ = loads_noting(data)
+    except ValueError:
         raise RolloutFailure(
             "agent_response_not_json", f"the agent's answer is not JSON: {_shown(data)}"
         ) from None

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from otel_gym.correlation.rollout_id import (
     ATTEMPT_INDEX,
     EXPLICIT_ID,
@@ -17,6 +15,7 @@ from otel_gym.correlation.rollout_id import (
     TASK_INDEX,
     rollout_id_from_run_body,
 )
+from otel_gym.dialects.jsontext import loads_noting
 from otel_gym.errors import InvalidRolloutId, UsageProblem
 
 IDENTITY: Final = (TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, EXPLICIT_ID)
@@ -54,7 +53,7 @@ class PlannedRollout:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """(0-based number of the non-blank line, its JSON value, or the `JSONDecodeError`) of a JSONL file. Raises `UsageProblem`."""
+    """(0-based number of the non-blank line, its JSON value, or the `ValueError` that says why it has none) of a JSONL file. Raises `UsageProblem`."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -62,8 +61,8 @@ def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    yield number, orjson.loads(line)
-                except orjson.JSONDecodeError as error:
+                    yield number, loads_noting(line)[0]
+                except ValueError as error:
                     yield number, error
                 number += 1
     except OSError as error:

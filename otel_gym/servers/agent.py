@@ -201,9 +201,9 @@ class SimpleResponsesAPIAgent:
                 result = await self._plays.play(
                     rollout_id, self.run(request, body), request.receive
                 )
+            return answer_of(self._with_agent(result))
         except Exception as error:  # noqa: BLE001 - whatever an agent raises is its rollout's result, told to the collector
             return self._failure(error, RUN_PATH)
-        return answer_of(self._with_agent(result))
 
     async def _on_responses(self, request: Request) -> Response:
         rollout_id = request.path_params.get("rollout_id")

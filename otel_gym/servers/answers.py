@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from otel_gym.capture.line import encode_line
 from otel_gym.errors import OtelGymError
 
 
@@ -43,8 +44,16 @@ def answer_of(result: Any) -> Response:
 
 
 def encode_json(value: Any) -> bytes:
-    """`value` as JSON; models by their fields, anything else that JSON does not know as text."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    """`value` as JSON; models by their fields, anything else that JSON does not know as text.
+
+    What every reader could not take is made so that it can: lone surrogates become U+FFFD, numbers that are not finite null.
+    """
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError, RecursionError):
+        if not isinstance(value, Mapping):
+            raise
+        return encode_line(value).rstrip(b"\n")
 
 
 def problem_answer(problem: AnswerProblem) -> Response:

@@ -288,7 +288,7 @@ async def test_every_bad_answer_is_one_clear_line(make_stack: MakeStack, tmp_pat
     agent = stack.serve(Odd(stack.settings))
     answers = ["text", "list", "huge", "refused", "slow", "crash", "good"]
     problems: list[str] = []
-    options = _options(agent, tmp_path, max_response_bytes=1024 * 1024, timeout_s=2.0)
+    options = _options(agent, tmp_path, max_response_bytes=1024 * 1024, timeout_s=4.0)
     collected = await collect_rollouts(
         stack.settings,
         [{"answer": one} for one in answers],
@@ -321,6 +321,28 @@ async def test_every_bad_answer_is_one_clear_line(make_stack: MakeStack, tmp_pat
     }
 
 
+async def test_results_that_strict_readers_refuse(make_stack: MakeStack, tmp_path: Path) -> None:
+    """Half an emoji, a number that is none and an integer of many digits in a result don't fail its rollout, and the row can be read by everybody."""
+    stack = make_stack()
+    text = '{"half": "\\ud83d", "nan": NaN, "long": 123456789012345678901234567890}'
+
+    class Careless(CallingAgent):
+        async def run(self, request: Request, body: dict[str, Any]) -> Any:
+            if body["raw"]:
+                return Response(text, media_type="application/json")
+            return {"half": "\ud83d", "nan": float("nan"), "long": 10**29}
+
+    agent = stack.serve(Careless(stack.settings))
+    tasks = [{"raw": True}, {"raw": False}]
+    collected = await collect_rollouts(stack.settings, tasks, _options(agent, tmp_path))
+    assert collected.whole
+    for row in read_rows(collected.output):
+        assert (row["half"], row["nan"]) == ("\ufffd", None)
+        assert row["long"] > 10**28
+    again = await collect_rollouts(stack.settings, tasks, _options(agent, tmp_path, resume=True))
+    assert again.done_before == 2
+
+
 async def test_results_that_say_they_are_none(make_stack: MakeStack, tmp_path: Path) -> None:
     """NeMo Gym's marks are understood: a failure class goes to the failures file, a terminal one is not tried again, a killed one is not kept."""
     stack = make_stack()
@@ -337,9 +359,8 @@ async def test_results_that_say_they_are_none(make_stack: MakeStack, tmp_path: P
         {"result": {}},
     ]
     problems: list[str] = []
-    collected = await collect_rollouts(
-        stack.settings, tasks, _options(agent, tmp_path), on_problem=problems.append
-    )
+    options = _options(agent, tmp_path, concurrency=1)
+    collected = await collect_rollouts(stack.settings, tasks, options, on_problem=problems.append)
     assert (collected.completed, collected.failed, collected.left) == (1, 2, 1)
     assert sorted(problems) == [
         "rollout 0-0: took too long",
