@@ -33,6 +33,7 @@ COUNTERS: Final[dict[str, str]] = {
     # engine
     "engine.unreachable": "Calls answered with 502 because the engine could not be reached.",
     "engine.lost": "Answers broken off because the engine was lost in the middle of them.",
+    "engine.stale_connections": "Requests sent again at once, because the engine had just closed the idle connection they went out on.",
     "engine.cancelled": "Engine calls cancelled because their client went away.",
     "sampling.refused": "Calls refused because a sampling pin could not be applied to their body.",
     "sampling.overrides": "Sampling parameters whose requested value was replaced.",

@@ -6,11 +6,13 @@ import os
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
-from typing import Final
+from time import perf_counter
+from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from otel_gym.counters import count
 from otel_gym.errors import SettingsError
 from otel_gym.servers.headers import Headers
 from otel_gym.servers.refusal import ENGINE_UNREACHABLE, Refusal
@@ -20,6 +22,10 @@ IDLE_S: Final = 2.0
 """How long an idle connection is kept. uvicorn, llama.cpp and Node close theirs after 5 s; a request must not meet that moment."""
 IDLE_TLS_S: Final = 30.0
 """The same for https, where a new connection is dear and hosted APIs keep theirs for a minute or more."""
+
+STALE_S: Final = 0.5
+"""An idle connection that an engine had closed shows it within this time of sending, in seconds."""
+MAX_ATTEMPTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +75,38 @@ class Upstream:
             headers.append((b"content-length", str(len(request.body)).encode()))
         elif request.body is not None and not any(k == b"content-length" for k, _ in headers):
             headers.append((b"transfer-encoding", b"chunked"))
-        outgoing = httpx.Request(
+        attempts = 0
+        while True:
+            attempt = _Attempt()
+            try:
+                return await self._transport.handle_async_request(
+                    self._request(request, headers, attempt)
+                )
+            except httpx.TransportError as error:
+                attempts += 1
+                if attempts < MAX_ATTEMPTS and attempt.met_closed_connection(request, error):
+                    count("engine.stale_connections")
+                    continue
+                raise Refusal(
+                    ENGINE_UNREACHABLE,
+                    f"the engine at {self.display_url} gave no answer: {_reason(error)}",
+                ) from error
+
+    def _request(
+        self, request: EngineRequest, headers: Headers, attempt: _Attempt
+    ) -> httpx.Request:
+        timeouts = {"connect": CONNECT_TIMEOUT_S, "read": None, "write": None, "pool": None}
+        return httpx.Request(
             request.method,
             self._url,
             headers=headers,
             stream=_Parts(request.body),
             extensions={
                 "target": self._base + request.target,
-                "timeout": {
-                    "connect": CONNECT_TIMEOUT_S,
-                    "read": None,
-                    "write": None,
-                    "pool": None,
-                },
+                "timeout": timeouts,
+                "trace": attempt.trace,
             },
         )
-        try:
-            return await self._transport.handle_async_request(outgoing)
-        except httpx.TransportError as error:
-            reason = _reason(error)
-            raise Refusal(
-                ENGINE_UNREACHABLE, f"the engine at {self.display_url} gave no answer: {reason}"
-            ) from error
 
     @property
     def display_url(self) -> str:
@@ -100,6 +116,31 @@ class Upstream:
     async def aclose(self) -> None:
         """Close all connections; calls in flight are broken off."""
         await self._transport.aclose()
+
+
+class _Attempt:
+    """One sending of a request, and whether it went out on a connection that had been idle."""
+
+    def __init__(self) -> None:
+        self._started_s = perf_counter()
+        self._connected = False
+
+    async def trace(self, event: str, _: Any) -> None:
+        """Told by the transport what it does."""
+        if event.startswith("connection.connect"):
+            self._connected = True
+
+    def met_closed_connection(self, request: EngineRequest, error: httpx.TransportError) -> bool:
+        """Whether the engine closed the idle connection before this request was in: nothing of an answer came, and that at once.
+
+        Later it may have been at work on it, and sending it again would generate twice.
+        """
+        return (
+            not self._connected
+            and isinstance(request.body, bytes | None)
+            and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
+            and perf_counter() - self._started_s < STALE_S
+        )
 
 
 class _Parts(httpx.AsyncByteStream):
