@@ -96,7 +96,7 @@ class RolloutSpans:
         seen = _Seen(rollout_id)
         file = open_capture(directory, rollout_id)
         record = self._record(directory, rollout_id)
-        since_ns = None if since_s is None else int(since_s * 1e9)
+        since_ns = None if since_s is None else round(since_s * 1e6) * 1000
         if file is not None:
             with file:
                 for line in read_lines(file):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_gym.capture.contents import tool_calls_of
 from otel_gym.capture.derive import finish_reasons
 from otel_gym.dialects.usage import TokenUsage
-from otel_gym.tracing.reading import MAX_ITEMS, mapping, sequence, text
+from otel_gym.tracing.reading import MAX_ITEMS, mapping, text
 from otel_gym.tracing.span_data import AttributeValue
 
 _INT64: Final = 2**63
@@ -61,29 +62,8 @@ def finish_reasons_of(response: Mapping[str, Any]) -> list[str | None]:
 
 
 def tool_call_names(response: Mapping[str, Any]) -> list[str]:
-    """The names of the tools that the response calls, in order; an empty string for one without a name."""
-    names: list[object] = []
-    if type(output := response.get("output")) is list:
-        names = [
-            item.get("name")
-            for item in output
-            if type(item) is dict and item.get("type") == "function_call"
-        ]
-    elif type(choices := response.get("choices")) is list:
-        for choice in choices:
-            for call in sequence(mapping(mapping(choice).get("message")).get("tool_calls")):
-                described = mapping(call)
-                names.append(
-                    mapping(described.get("function")).get("name")
-                    or mapping(described.get("custom")).get("name")
-                )
-    elif type(content := response.get("content")) is list:
-        names = [
-            block.get("name")
-            for block in content
-            if type(block) is dict and block.get("type") == "tool_use"
-        ]
-    return [text(name) or "" for name in names]
+    """The names of the tools that the response calls, as the record reads them; an empty string for one without a name."""
+    return [text(call["name"]) or "" for call in tool_calls_of(response)]
 
 
 def error_of(response: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -24,6 +24,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "double": (float,),
     "boolean": (bool,),
 }
+VALIDATORS = {key: jsonschema.Draft202012Validator(schema) for key, schema in SCHEMAS.items()}
 EVENTS = {"gen_ai.evaluation.result", "gen_ai.client.inference.operation.details"}
 
 
@@ -76,9 +77,12 @@ def _value_problems(key: str, value: Any, attribute: Attribute) -> Iterator[str]
         yield f"{key}: {value!r} is none of {attribute.enum}"
     if key in SCHEMAS:
         try:
-            jsonschema.validate(orjson.loads(value), SCHEMAS[key])
-        except (jsonschema.ValidationError, orjson.JSONDecodeError, TypeError) as error:
-            yield f"{key}: breaks its schema: {error}"
+            content = orjson.loads(value)
+        except (orjson.JSONDecodeError, TypeError) as error:
+            yield f"{key}: is no JSON text: {error}"
+        else:
+            for found in VALIDATORS[key].iter_errors(content):
+                yield f"{key}: breaks its schema: {found.message[:200]}"
 
 
 def _shape_problems(span: SpanData) -> Iterator[str]:
@@ -111,7 +115,5 @@ def _shape_problems(span: SpanData) -> Iterator[str]:
             yield f"event {event.name}: unknown"
         for key, value in event.attributes.items():
             if key in SCHEMAS and not isinstance(value, str):
-                try:
-                    jsonschema.validate(value, SCHEMAS[key])
-                except jsonschema.ValidationError as error:
-                    yield f"event {event.name}: {key}: {error}"
+                for found in VALIDATORS[key].iter_errors(value):
+                    yield f"event {event.name}: {key}: {found.message[:200]}"

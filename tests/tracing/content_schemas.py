@@ -18,20 +18,29 @@ REQUIRED_BY_TYPE: dict[str, list[str]] = {
 }
 STRINGS = ("content", "name", "id", "modality", "uri", "file_id", "mime_type")
 
+
+def _part(required: list[str]) -> dict[str, Any]:
+    strings = {key: STRING for key in STRINGS if key in required or key == "id"}
+    return {"required": required, "properties": strings}
+
+
+def _by_type(kinds: list[str]) -> dict[str, Any]:
+    """A chain of if and else, so that a part is checked against its own type alone."""
+    if not kinds:
+        return {}
+    kind = kinds[0]
+    return {
+        "if": {"properties": {"type": {"const": kind}}},
+        "then": _part(REQUIRED_BY_TYPE[kind]),
+        "else": _by_type(kinds[1:]),
+    }
+
+
 PART: dict[str, Any] = {
     "type": "object",
     "required": ["type"],
     "properties": {"type": {"type": "string", "minLength": 1}},
-    "allOf": [
-        {
-            "if": {"properties": {"type": {"const": kind}}},
-            "then": {
-                "required": required,
-                "properties": {key: STRING for key in STRINGS if key in required or key == "id"},
-            },
-        }
-        for kind, required in REQUIRED_BY_TYPE.items()
-    ],
+    **_by_type(list(REQUIRED_BY_TYPE)),
 }
 MESSAGES: dict[str, Any] = {
     "type": "array",
