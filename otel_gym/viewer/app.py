@@ -15,10 +15,12 @@ from otel_gym.viewer.index.indexer import Index
 from otel_gym.viewer.jaeger.routes import jaeger_routes
 from otel_gym.viewer.options import ViewerOptions
 from otel_gym.viewer.pages import Pages
+from otel_gym.viewer.templating import warm_up
 
 
 def create_app(options: ViewerOptions) -> Starlette:
     """The application for one directory. It begins to read the files when the server starts. Raises `StoreError` for a damaged run file."""
+    warm_up()
     index = Index(options.directory, options=options.span_options, keep=options.keep_index)
     follower = Follower(index)
     pages = Pages(index, follower, options)

@@ -86,25 +86,36 @@ def nice_ticks(length: float, wanted: int = 5) -> list[float]:
     return [round(i * step, 6) for i in range(int(length / step) + 1)]
 
 
+BARS: Final = 400
+"""Most bars of a chart with one bar a call; of more calls, the largest of every stretch is shown."""
+
+
 def context_bars(calls: Sequence[Mapping[str, Any]], height: float = 60.0) -> dict[str, Any]:
     """Per call in file order: cached, fresh and output tokens as stacked heights, and the highest sum."""
     ordered = sorted(calls, key=lambda call: call["number"])
-    top = max(((c["tokens_in"] or 0) + (c["tokens_out"] or 0) for c in ordered), default=0) or 1
+    stretch = -(-len(ordered) // BARS) or 1
+    chosen = [
+        max(ordered[at : at + stretch], key=_tokens) for at in range(0, len(ordered), stretch)
+    ]
+    top = max(map(_tokens, chosen), default=0) or 1
+    scale = height / top
     bars = []
-    for x, call in enumerate(ordered):
+    for x, call in enumerate(chosen):
         whole = call["tokens_in"] or 0
         cached = min(call["cached_tokens"] or 0, whole)
-        out = call["tokens_out"] or 0
-        scale = height / top
         bars.append(
             {
                 "x": x,
                 "number": call["number"],
                 "cached": round(cached * scale, 2),
                 "fresh": round((whole - cached) * scale, 2),
-                "out": round(out * scale, 2),
+                "out": round((call["tokens_out"] or 0) * scale, 2),
                 "share": call["cache_share"],
                 "call": call,
             }
         )
-    return {"bars": bars, "top": top, "height": height}
+    return {"bars": bars, "top": top, "height": height, "stretch": stretch}
+
+
+def _tokens(call: Mapping[str, Any]) -> int:
+    return (call["tokens_in"] or 0) + (call["tokens_out"] or 0)

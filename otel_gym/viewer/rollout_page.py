@@ -9,7 +9,7 @@ from otel_gym.viewer.index.indexer import Index
 from otel_gym.viewer.run_page import shown_rollout
 from otel_gym.viewer.timeline import timeline
 
-CALLS_PER_PAGE: Final = 2000
+CALLS_PER_PAGE: Final = 500
 """Calls in the waterfall of one page; the overview always has them all."""
 
 _CALL_KEYS: Final = (

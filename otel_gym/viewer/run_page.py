@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from otel_gym.viewer.index.indexer import Index
+from otel_gym.viewer.kept import Kept
 from otel_gym.viewer.run_query import PAGE_SIZE, RunQuery
 from otel_gym.viewer.series import over_time
 
@@ -50,40 +49,14 @@ def shown_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: shown[key] for key in SHOWN}
 
 
-class Kept:
-    """A value computed from the index, kept until the index changes and it is worth computing again."""
-
-    def __init__(self, index: Index, compute: Callable[[], Any]) -> None:
-        self._index = index
-        self._compute = compute
-        self._lock = threading.Lock()
-        self._generation = -1
-        self._at = self._cost_s = 0.0
-        self._value: Any = None
-
-    def get(self) -> Any:
-        """The value; one that took long to compute may be behind by a few times as long."""
-        with self._lock:
-            generation = self._index.generation
-            settled = not self._index.progress.running
-            due = time.monotonic() - self._at > (0 if settled else 5) * self._cost_s
-            if self._generation != generation and due:
-                began = time.monotonic()
-                self._value = self._compute()
-                self._at = time.monotonic()
-                self._cost_s = self._at - began
-                self._generation = generation
-            return self._value
-
-
 class RunPage:
     """Data of the run page."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._totals = Kept(index, self._compute_totals)
-        self._series = Kept(index, lambda: over_time(index.database))
-        self._models = Kept(index, self._compute_models)
+        self._totals = Kept(index, "totals", self._compute_totals)
+        self._series = Kept(index, "series", lambda: over_time(index.database))
+        self._models = Kept(index, "models", self._compute_models)
 
     def data(self, query: RunQuery) -> dict[str, Any]:
         """Totals, figures over time and one page of rollouts."""

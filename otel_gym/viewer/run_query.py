@@ -85,7 +85,9 @@ class RunQuery:
         direction = "DESC" if self.descending else "ASC"
         if self.sort == "id":
             return ", ".join(f"{part} {direction}" for part in SORTS["id"].split(", "))
-        return f"{SORTS[self.sort]} IS NULL, {SORTS[self.sort]} {direction}, rollout_id"
+        if self.descending:
+            return f"{SORTS[self.sort]} DESC, rollout_id"  # NULL is the least value
+        return f"{SORTS[self.sort]} IS NULL, {SORTS[self.sort]}, rollout_id"
 
     @property
     def filtered(self) -> bool:

@@ -15,6 +15,8 @@ import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from otel_gym.viewer.shapes import gap_line, lanes, track
+
 HERE: Final = Path(__file__).parent
 STATIC: Final = {
     "viewer.css": "text/css",
@@ -64,8 +66,14 @@ def environment() -> Environment:
         exact,
     ):
         found.filters[function.__name__] = function
-    found.globals["asset"] = asset
+    found.globals.update(asset=asset, track=track, gap_line=gap_line, lanes_of=lanes)
     return found
+
+
+def warm_up() -> None:
+    """Compile every template, which the first visitor would else wait for."""
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 @cache

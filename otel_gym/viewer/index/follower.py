@@ -16,6 +16,8 @@ INTERVAL_S: Final = 1.0
 """Shortest time between two looks at the directory, in seconds."""
 REST: Final = 10.0
 """A look that takes long is followed by a rest this many times as long."""
+FIRST_PAGE_S: Final = 0.5
+"""How long a kept index is left alone for the first page, in seconds."""
 ATTENTION_S: Final = 30.0
 """How long after a request the directory is still followed, in seconds."""
 
@@ -47,6 +49,10 @@ class Follower:
             self._thread.join(timeout=10)
 
     def _run(self) -> None:
+        if self.index.has_content():
+            # The first page comes from the index as it is; looking at the files must not keep it waiting.
+            self._wake.wait(FIRST_PAGE_S)
+            self._pause(FIRST_PAGE_S / 2)
         while not self._stopping:
             try:
                 self.index.refresh()

@@ -42,6 +42,9 @@ _UPSERT_ROLLOUT: Final = (
 )
 
 
+_ALL_STATES: Final = f"SELECT rollout_id,{','.join(STATE_COLUMNS)} FROM rollouts"
+
+
 @dataclass(slots=True)
 class Progress:
     """Where a refresh is."""
@@ -67,24 +70,23 @@ class Index:
         identity = f"{self.run.run_id}\n{options}"
         self.database = Database(index_path(self.layout) if keep else None, identity)
         self.progress = Progress()
-        self.generation = 1
+        kept_generation = self.database.tuples("SELECT value FROM meta WHERE key='generation'")
+        self.generation = int(kept_generation[0][0]) if kept_generation else 1
         """Rises with every change, so that what was computed from the index can be kept until then."""
         self.problem: str | None = None
         """Why the directory could not be looked at last, null when it could."""
         self._changing = threading.Lock()
-        columns = ",".join(STATE_COLUMNS)
-        self._states = {
-            row[0]: FileState(*row[1:])
-            for row in self.database.tuples(f"SELECT rollout_id,{columns} FROM rollouts")
-        }
+        self._states: dict[str, FileState] = {}
+        self._states_loaded = False
 
     def refresh(self) -> bool:
         """Bring all rollouts up to date; whether anything had changed."""
         began = time.monotonic()
         self.progress.running = True
         try:
+            self._load_states()
             try:
-                found = scan(self.layout)
+                found = scan(self.layout, self._states)
                 self.problem = None
             except OSError as error:
                 self.problem = f"{self.layout.root}: cannot be listed: {error.strerror}"
@@ -115,12 +117,16 @@ class Index:
         if not is_valid(rollout_id):
             return False
         state = scan_one(self.layout, rollout_id)
-        known = self._states.get(rollout_id)
+        known = self._known_state(rollout_id)
         if state.present and known != state:
             self._change({rollout_id: state})
         elif not state.present and known is not None:
             self._change({rollout_id: None})
-        return rollout_id in self._states
+        return state.present
+
+    def has_content(self) -> bool:
+        """Whether there is anything to show before the first refresh."""
+        return bool(self.database.tuples("SELECT 1 FROM rollouts LIMIT 1"))
 
     def rollout(self, rollout_id: str) -> dict[str, Any] | None:
         """The row of a rollout, as fresh as its files; null where there is none."""
@@ -133,6 +139,20 @@ class Index:
         return self.database.rows(
             "SELECT * FROM calls WHERE rollout=? ORDER BY number", (rollout_key,)
         )
+
+    def kept(self, name: str) -> Any:
+        """What was kept under a name for this generation; null for nothing."""
+        found = self.database.tuples("SELECT value FROM meta WHERE key=?", (f"kept {name}",))
+        if not found:
+            return None
+        generation, _, value = found[0][0].partition(" ")
+        return orjson.loads(value) if generation == str(self.generation) else None
+
+    def keep(self, name: str, generation: int, value: Any) -> None:
+        """Keep a JSON value that was computed from this generation, for the next viewer."""
+        text = f"{generation} {orjson.dumps(value).decode()}"
+        with self._changing, self.database.writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (f"kept {name}", text))
 
     def rollout_of_trace(self, trace_id: str) -> str | None:
         """The rollout whose trace it is."""
@@ -194,6 +214,21 @@ class Index:
     def _source(self, rollout_id: str) -> Source:
         return Source(self.layout.records(rollout_id), self.layout.packed(rollout_id))
 
+    def _load_states(self) -> None:
+        """What the files looked like when they were indexed; read once, after the first page can be shown."""
+        if self._states_loaded:
+            return
+        with self._changing:
+            for row in self.database.tuples(_ALL_STATES):
+                self._states[row[0]] = FileState(*row[1:])
+            self._states_loaded = True
+
+    def _known_state(self, rollout_id: str) -> FileState | None:
+        if not self._states_loaded:
+            found = self.database.tuples(f"{_ALL_STATES} WHERE rollout_id=?", (rollout_id,))
+            return FileState(*found[0][1:]) if found else None
+        return self._states.get(rollout_id)
+
     def _change(self, wanted: Mapping[str, FileState | None], deadline: float = 0.0) -> int:
         """Bring these rollouts to these states in one transaction; how many were done when the time was over (at least one)."""
         done = 0
@@ -209,11 +244,14 @@ class Index:
                 if deadline and time.monotonic() > deadline:
                     break
             self.generation += 1
-        for rollout_id, state in reached.items():
-            if state is None:
-                self._states.pop(rollout_id, None)
-            else:
-                self._states[rollout_id] = state
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES('generation', ?)", (str(self.generation),)
+            )
+            for rollout_id, state in reached.items():
+                if state is None:
+                    self._states.pop(rollout_id, None)
+                else:
+                    self._states[rollout_id] = state
         return done
 
     def _remove(self, connection: Any, rollout_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Container
 from typing import NamedTuple
 
 from otel_gym.capture.layout import INCOMPLETE, PACKED, RECORDS, ROLLOUT, Layout
@@ -26,33 +27,31 @@ class FileState(NamedTuple):
     @property
     def present(self) -> bool:
         """Whether the rollout has anything to show."""
-        return any(
-            size is not None for size in (self.plain_size, self.packed_size, self.record_size)
-        )
+        return not (self.plain_size is self.packed_size is self.record_size is None)
 
 
 _SUFFIXES = (RECORDS, PACKED, ROLLOUT, INCOMPLETE)
 
 
-def scan(layout: Layout) -> dict[str, FileState]:
-    """The state of every rollout of the directory. Raises `OSError` where it cannot be listed."""
+def scan(layout: Layout, known: Container[str] = ()) -> dict[str, FileState]:
+    """The state of every rollout of the directory; ids in `known` are not checked again. Raises `OSError` where it cannot be listed."""
     found: dict[str, dict[str, int]] = {}
     with os.scandir(layout.root) as entries:
         for entry in entries:
             name = entry.name
-            if name[0] == ".":
+            suffix = next((one for one in _SUFFIXES if name.endswith(one)), None)
+            if suffix is None or name[0] == ".":
                 continue
-            for suffix in _SUFFIXES:
-                if name.endswith(suffix):
-                    rollout_id = name[: -len(suffix)]
-                    if not is_valid(rollout_id):
-                        break
-                    try:
-                        facts = entry.stat(follow_symlinks=False)
-                    except OSError:
-                        break  # removed since it was listed
-                    _note(found.setdefault(rollout_id, {}), suffix, facts)
-                    break
+            rollout_id = name[: -len(suffix)]
+            facts = found.get(rollout_id)
+            if facts is None:
+                if rollout_id not in known and not is_valid(rollout_id):
+                    continue
+                facts = found[rollout_id] = {}
+            try:
+                _note(facts, suffix, entry.stat(follow_symlinks=False))
+            except OSError:
+                continue  # removed since it was listed
     states = ((name, FileState(**facts)) for name, facts in found.items())
     return {name: state for name, state in states if state.present}
 

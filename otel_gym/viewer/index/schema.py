@@ -102,7 +102,7 @@ CREATE UNIQUE INDEX rollouts_rollout_id ON rollouts(rollout_id);
 CREATE INDEX rollouts_trace_id ON rollouts(trace_id);
 CREATE INDEX rollouts_base ON rollouts(base);
 CREATE INDEX rollouts_task ON rollouts(task, rollout_order, attempt);
-CREATE INDEX rollouts_started_at ON rollouts(started_at);
+CREATE INDEX rollouts_started_at ON rollouts(started_at DESC, rollout_id);
 CREATE INDEX rollouts_first_us ON rollouts(first_us);
 CREATE TABLE calls(rollout INTEGER NOT NULL, {", ".join(CALL_COLUMNS)}, PRIMARY KEY(rollout, number)) WITHOUT ROWID;
 CREATE INDEX calls_over_time ON calls(started_at, tokens_in, tokens_out, cached_tokens, failed, ttft_ms);

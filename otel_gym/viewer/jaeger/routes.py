@@ -20,7 +20,7 @@ from otel_gym.viewer.jaeger.query import trace_id_of, v1_query, v3_query
 from otel_gym.viewer.jaeger.search import Found, Search
 from otel_gym.viewer.jaeger.traces import Trace, Traces
 from otel_gym.viewer.jaeger.v1_json import envelope, trace_json
-from otel_gym.viewer.run_page import Kept
+from otel_gym.viewer.kept import Kept
 
 _LOOKBACK_MS: Final = 24 * 3600 * 1000
 """How far back dependencies go where the request does not say, in milliseconds."""
@@ -54,7 +54,7 @@ class JaegerApi:
         self._follower = follower
         self._traces = Traces(index)
         self._search = Search(self._traces)
-        self._operations = Kept(index, self._compute_operations)
+        self._operations = Kept(index, "operations", self._compute_operations)
 
     def attend(self) -> None:
         """Somebody asks."""
