@@ -123,7 +123,10 @@ def build_raw_record(facts: ExchangeFacts) -> dict[str, Any]:
                 "head_bytes": tape.head_bytes,
                 "tail_bytes": tape.tail_bytes,
             }
+    if facts.request.cut or facts.response.cut:
+        count("records.oversized")
     if answer.unmerged:
+        count("stream.unmerged", len(answer.unmerged))
         raw["unmerged"] = answer.unmerged
     if facts.ending == "exception" and facts.exception is not None:
         raw["exception"] = {"type": _type_name(facts.exception), "message": _text(facts.exception)}

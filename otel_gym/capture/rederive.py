@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from otel_gym.capture.categories import error_category
 from otel_gym.capture.raw_record import fill_usage, read_body, safe_read_stream
+from otel_gym.capture.redact import REDACTED
 from otel_gym.dialects import DIALECTS, DialectName, Terminal, looks_like_event_stream
 
 MAX_DECODED_BYTES = 256 * 1024 * 1024
@@ -40,7 +41,7 @@ def rederive(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Difference]] 
     """
     dialect = raw.get("dialect")
     data = _kept_bytes(raw)
-    if not data or dialect not in DIALECTS:
+    if not data or data == REDACTED.encode() or dialect not in DIALECTS:
         return None
     repaired = dict(raw)
     encoding = raw.get("response_raw_encoding")

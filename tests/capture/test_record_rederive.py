@@ -100,6 +100,7 @@ def test_a_call_cancelled_after_its_terminal_event_was_complete() -> None:
         {"dialect": "chat", "response_raw": "<html>"},
         {"dialect": "chat", "response_raw": 7},
         {"dialect": [], "response_raw": "x"},
+        {"dialect": "chat", "response_raw": "[redacted]", "stream": {"terminal": "complete"}},
     ],
 )
 def test_lines_without_usable_bytes_are_left_alone(raw: dict[str, Any]) -> None:
