@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -25,10 +24,10 @@ from otel_gym.servers.refusal import (
     send_json,
 )
 
-log: Final = logging.getLogger("otel_gym.servers")
-
 WHOLE_UPLOAD_MAX_BYTES: Final = 1024 * 1024
 """A larger upload to a path that is no model call is passed on while it arrives."""
+
+LOST: Final = "engine_lost"
 
 T = TypeVar("T")
 
@@ -59,9 +58,11 @@ class Forwarding:
         try:
             inbound = await self._inbound()
             answer = await self._interruptible(self._exit.open(inbound))
+            self._exit.complaints.well(ENGINE_UNREACHABLE.code)
             try:
                 self._note_answer(answer.response.status_code)
                 await self._relay(answer)
+                self._exit.complaints.well(LOST)
             finally:
                 await answer.response.aclose()
         except Refusal as refusal:
@@ -173,7 +174,9 @@ class Forwarding:
             # Nothing is left but the end of the message: read, it frees the connection for the next call.
             with suppress(httpx.TransportError):
                 await self._interruptible(anext(parts, None))
-        elif not self._client_gone:
+        elif self._client_gone:
+            count("engine.cancelled")
+        else:
             rest = transform.finish() if transform is not None else b""
             await self._send({"type": "http.response.body", "body": rest})
 
@@ -187,7 +190,7 @@ class Forwarding:
             lost = EngineConnectionLost(
                 f"the engine at {self._exit.upstream.display_url} broke off its answer: {str(error) or type(error).__name__}"
             )
-            log.warning("%s", lost)
+            self._exit.complaints.say(LOST, lost)
             raise lost from error
 
     def _note_answer(self, status: int) -> None:
@@ -200,17 +203,16 @@ class Forwarding:
     def _note_lost(self) -> None:
         call = current_call()
         if call is not None:
-            call.outcome["local_response_reason"] = "engine_lost"
+            call.outcome["local_response_reason"] = LOST
 
     async def _refuse(self, refusal: Refusal) -> None:
         """Answer the call ourselves, in the caller's dialect."""
         reason = refusal.reason
         if reason is ENGINE_UNREACHABLE:
             count("engine.unreachable")
-            log.warning("%s", refusal)
         elif reason is PIN_NOT_APPLICABLE:
             count("sampling.refused")
-            log.warning("%s", refusal)
+        self._exit.complaints.say(reason.code, refusal)
         call = current_call()
         if call is not None:
             call.outcome.update(

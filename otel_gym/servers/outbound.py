@@ -30,6 +30,7 @@ from otel_gym.servers.chat_completions import (
     completions_request,
 )
 from otel_gym.servers.chat_template import ChatRenderer
+from otel_gym.servers.complaints import Complaints
 from otel_gym.servers.headers import (
     Headers,
     request_headers,
@@ -110,6 +111,7 @@ class EngineExit:
             if server.use_completions_api
             else None
         )
+        self.complaints = Complaints()
         self._request_stream_usage = request_stream_usage
         self._paths = paths
         self._untouched = not (
