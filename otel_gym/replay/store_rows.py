@@ -27,13 +27,13 @@ SCHEMA: Final = (
         value BLOB NOT NULL,
         head BLOB,
         mark TEXT
-    ) STRICT""",
+    )""",
     """CREATE TABLE column_data (
         node_id INTEGER NOT NULL REFERENCES node (id),
         position INTEGER NOT NULL,
         description TEXT NOT NULL,
         data BLOB NOT NULL
-    ) STRICT""",
+    )""",
     "CREATE INDEX column_of_node ON column_data (node_id, position)",
     """CREATE TABLE branch (
         rollout_id TEXT NOT NULL,
@@ -43,7 +43,7 @@ SCHEMA: Final = (
         updated_at REAL NOT NULL,
         seal TEXT NOT NULL,
         PRIMARY KEY (rollout_id, attempt, name)
-    ) STRICT""",
+    )""",
 )
 
 

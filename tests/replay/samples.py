@@ -120,6 +120,12 @@ def regular(draw: st.DrawFn) -> list[Any]:
 ids = st.one_of(
     st.lists(_integers, max_size=40),
     st.lists(st.integers(0, 9), min_size=300, max_size=320),
+    # ranges, so that prompts often begin with the prompt and answer of an earlier item
+    st.builds(
+        lambda first, count: list(range(first, first + count)),
+        st.sampled_from([0, 20, 40]),
+        st.integers(0, 60),
+    ),
     st.lists(st.sampled_from([1, 1.0, True]), max_size=5),
 )
 log_probs = st.one_of(
