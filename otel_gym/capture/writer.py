@@ -35,8 +35,9 @@ from otel_gym.capture.syncing import parallel_sync_available
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 
-FLUSHERS: Final = 2 if parallel_sync_available() else 8
-"""Flusher threads of a writer: one prepares a group while the other's is being synced; more where each sync needs a thread of its own."""
+FLUSHERS: Final = 1 if parallel_sync_available() else 8
+"""Flusher threads of a writer. One is fastest where it can sync many files at once: its batches are larger, and threads that compete for the
+interpreter's lock slow the event loop down. Elsewhere each sync on its way needs a thread of its own."""
 TICK_S: Final = 1.0
 """Pause of the housekeeping thread where nothing is urgent."""
 _RECORD_OVERHEAD_BYTES: Final = 2048
