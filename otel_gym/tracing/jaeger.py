@@ -24,6 +24,8 @@ _KINDS: Final[Mapping[str, int]] = {
     "producer": 4,
     "consumer": 5,
 }
+_JAEGER_NOTE: Final = "@jaeger@"
+"""Begin of the attributes that Jaeger itself adds when it reads, such as its warnings."""
 _V1_OWN_TAGS: Final = frozenset(
     {
         "span.kind",
@@ -133,7 +135,11 @@ def _from_v3(answer: Mapping[str, Any]) -> Iterator[StoredSpan]:
                     kind=_kind(span.get("kind", 0)),
                     start_ns=int(span.get("startTimeUnixNano", 0)),
                     end_ns=int(span.get("endTimeUnixNano", 0)),
-                    attributes=plain_pairs(span.get("attributes", ())),
+                    attributes={
+                        key: value
+                        for key, value in plain_pairs(span.get("attributes", ())).items()
+                        if not key.startswith(_JAEGER_NOTE)
+                    },
                     is_error=status.get("code") in (2, "STATUS_CODE_ERROR"),
                     description=status.get("message", ""),
                     links=[

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_gym.correlation.run import Run
-from otel_gym.counters import COUNTERS, counted
+from otel_gym.counters import COUNTERS, counted, counted_by_label
 from otel_gym.tracing.call_metrics import CallMetrics
 from otel_gym.tracing.semconv import SCOPE_NAME, naming
 
@@ -105,7 +105,16 @@ class Metrics:
         from opentelemetry.metrics import Observation
 
         def counter(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-            return lambda options: [Observation(counted(name))]
+            def observe(options: CallbackOptions) -> Iterable[Observation]:
+                parts = counted_by_label(name)
+                if not parts:
+                    return [Observation(counted(name))]
+                return [
+                    Observation(value, {"otel_gym.sampling.parameter": label})
+                    for label, value in parts.items()
+                ]
+
+            return observe
 
         for name, meaning in COUNTERS.items():
             meter.create_observable_counter(
