@@ -36,7 +36,7 @@ COUNTERS: Final[dict[str, str]] = {
     "engine.stale_connections": "Requests sent again at once, because the engine had just closed the idle connection they went out on.",
     "engine.cancelled": "Engine calls cancelled because their client went away.",
     "sampling.refused": "Calls refused because a sampling pin could not be applied to their body.",
-    "sampling.overrides": "Sampling parameters whose requested value was replaced.",
+    "sampling.overrides": "Sampling parameters whose requested value was replaced, by parameter.",
     # export
     "export.spans": "Spans that a backend accepted.",
     "export.retried": "Export requests that were sent again.",
@@ -51,12 +51,25 @@ COUNTERS: Final[dict[str, str]] = {
 
 _lock = threading.Lock()
 _values: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+_parts: dict[str, dict[str, int]] = {}
 
 
-def count(name: str, amount: int = 1) -> None:
-    """Add `amount` to the counter `name`. Raises `KeyError` for a name that is not in `COUNTERS`."""
+def count(name: str, amount: int = 1, *, label: str | None = None) -> None:
+    """Add `amount` to the counter `name`, and to its part for `label` where one is given.
+
+    Labels come from a small closed set (a parameter's name), never from a rollout. Raises `KeyError` for a name that is not in `COUNTERS`.
+    """
     with _lock:
         _values[name] += amount
+        if label is not None:
+            parts = _parts.setdefault(name, {})
+            parts[label] = parts.get(label, 0) + amount
+
+
+def counted_by_label(name: str) -> dict[str, int]:
+    """The parts of the counter `name` by label; empty where it was never counted with one."""
+    with _lock:
+        return dict(_parts.get(name, {}))
 
 
 def counted(name: str) -> int:

@@ -22,6 +22,7 @@ from otel_gym.sampling.outbound import (
     read_object,
     with_defaults,
 )
+from otel_gym.sampling.parameters import SPELLINGS
 from otel_gym.sampling.profile import profile_of
 from otel_gym.servers.chat_completions import (
     COMPLETIONS_TARGET,
@@ -194,8 +195,9 @@ class EngineExit:
         account = outgoing.account
         if account is None or not (self.profile or self.server.extra_body or outgoing.as_chat):
             return
-        if account.overridden:
-            count("sampling.overrides", len(account.overridden))
+        for name in account.overridden or ():
+            known = SPELLINGS.get(name)
+            count("sampling.overrides", label=known.name if known else "other")
         call = current_call()
         if call is not None and isinstance(outgoing.body, bytes):
             call.sampling = account.record(hashlib.sha256(outgoing.body).hexdigest())

@@ -1,0 +1,44 @@
+"""Counters: names are closed, parts add up, and their labels reach the metrics."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from otel_gym.correlation.run import Run
+from otel_gym.counters import COUNTERS, count, counted, counted_by_label
+from otel_gym.settings import settings_from
+from otel_gym.tracing.metrics import install_metrics
+
+
+def test_an_unknown_name_is_a_programming_error() -> None:
+    """A counter that the table lacks cannot be counted, so none can be without its sentence."""
+    with pytest.raises(KeyError):
+        count("no.such.counter")
+    assert all(sentence.endswith(".") for sentence in COUNTERS.values())
+
+
+def test_overrides_are_counted_by_parameter_and_exported_so() -> None:
+    """Parts of a counter add up to its total, and each is a series of the exported metric."""
+    total, before = counted("sampling.overrides"), counted_by_label("sampling.overrides")
+    count("sampling.overrides", label="temperature")
+    count("sampling.overrides", 2, label="top_p")
+    assert counted("sampling.overrides") == total + 3
+    reader = InMemoryMetricReader()
+    run = Run(schema=1, run_id="r", created_at=0.0, resource={"service.name": "otel-gym"})
+    metrics = install_metrics(settings_from({}, environment={}), run=run, reader=reader)
+    assert metrics is not None
+    data = reader.get_metrics_data()
+    assert data is not None
+    points = {
+        str(point.attributes["otel_gym.sampling.parameter"]): point.value
+        for part in data.resource_metrics
+        for scope in part.scope_metrics
+        for metric in scope.metrics
+        if metric.name == "otel_gym.sampling.overrides"
+        for point in metric.data.data_points
+        if point.attributes
+    }
+    assert points["temperature"] == before.get("temperature", 0) + 1
+    assert points["top_p"] == before.get("top_p", 0) + 2
+    metrics.close()
