@@ -42,3 +42,21 @@ def test_overrides_are_counted_by_parameter_and_exported_so() -> None:
     assert points["temperature"] == before.get("temperature", 0) + 1
     assert points["top_p"] == before.get("top_p", 0) + 2
     metrics.close()
+
+
+def test_a_backend_without_metrics_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A backend for traces alone refuses each export of metrics; that is one line in the log, not one an interval."""
+    from tests.engines.recording import RecordingEngine, json_script
+
+    with RecordingEngine() as backend:
+        backend.default = json_script({}, status=404)
+        settings = settings_from({"otel_gym": {"otlp_endpoint": backend.url}}, environment={})
+        run = Run(schema=1, run_id="r", created_at=0.0, resource={"service.name": "otel-gym"})
+        metrics = install_metrics(settings, run=run, environment={})
+        assert metrics is not None
+        for _ in range(3):
+            metrics.flush()
+        metrics.close()
+        assert len(backend.received) >= 3
+    told = [record.getMessage() for record in caplog.records if "metrics" in record.getMessage()]
+    assert len(told) == 1 and "spans are not affected" in told[0]

@@ -6,6 +6,7 @@ the same table switch as spans (`otel_gym.semconv`). Rollout ids, response ids a
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -220,7 +221,23 @@ def _exporter(settings: Settings, environment: Mapping[str, str]) -> MetricExpor
         return GrpcExporter(endpoint=own or base)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
+    logging.getLogger(OTLPMetricExporter.__module__).addFilter(_once_per_cause)
     return OTLPMetricExporter(endpoint=own or f"{str(base).rstrip('/')}/v1/metrics")
+
+
+_told: set[str] = set()
+
+
+def _once_per_cause(record: logging.LogRecord) -> bool:
+    """Lets a failure of the official exporter be logged once: a backend for traces alone, such as Jaeger, would be complained of at every interval."""
+    message = record.getMessage()
+    if message in _told:
+        return False
+    _told.add(message)
+    if "code: 404" in message:
+        record.msg = "the backend takes no metrics (404); spans are not affected, OTEL_METRICS_EXPORTER=none ends this"
+        record.args = ()
+    return True
 
 
 def _version() -> str:
