@@ -10,6 +10,13 @@ from dashboards import capture_health, one_rollout, rollouts
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "dashboards.md"
+SCHEMA_VERSION = 41
+STAT_OPTIONS = {
+    "wideLayout": True,
+    "showPercentChange": False,
+    "percentChangeColorMode": "standard",
+}
+HEATMAP_TOOLTIP = {"mode": "single", "yHistogram": False, "showColorScale": True}
 INTRODUCTION = """\
 # Dashboards
 
@@ -32,10 +39,23 @@ def boards() -> dict[str, dict[str, Any]]:
         ("capture_health", capture_health),
     ):
         board = json.loads(json.dumps(module.dashboard().build(), cls=JSONEncoder))
-        for number, panel in enumerate(board["panels"], 1):
-            panel["id"] = number
-        made[name] = board
+        made[name] = _in_the_current_schema(board)
     return made
+
+
+def _in_the_current_schema(board: dict[str, Any]) -> dict[str, Any]:
+    """What releases of the SDK for older Grafana leave out or still write; a panel's id is its place."""
+    board["schemaVersion"] = SCHEMA_VERSION
+    board.pop("style", None)
+    for variable in board["templating"]["list"]:
+        variable.pop("id", None)
+    for number, panel in enumerate(board["panels"], 1):
+        panel["id"] = number
+        if panel["type"] == "stat":
+            panel["options"] = {**STAT_OPTIONS, **panel["options"]}
+        if panel["type"] == "heatmap":
+            panel["options"]["tooltip"] = HEATMAP_TOOLTIP
+    return board
 
 
 def files() -> dict[Path, str]:

@@ -142,7 +142,6 @@ def heat(title: str, question: str, expression: str, unit: str) -> heatmap.Panel
         .color(
             heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Blues").steps(64)
         )
-        .show_tooltip()
         .exemplars_color("rgba(255,0,255,0.7)")
         .with_target(
             prometheus.Dataquery()

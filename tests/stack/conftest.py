@@ -30,6 +30,7 @@ PROGRAMS = {
     "whole_stack": ("jaeger", "otelcol", "prometheus"),
     "kafka": ("kafka", "jaeger", "otelcol"),
     "promtool": ("promtool",),
+    "schema_checker": ("dashboards",),
     "otelcol": ("otelcol",),
 }
 
@@ -132,3 +133,9 @@ def promtool(backend_program: Callable[[str], Path]) -> Path:
 def otelcol(backend_program: Callable[[str], Path]) -> Path:
     """The Collector's program."""
     return backend_program("otelcol")
+
+
+@pytest.fixture(scope="session")
+def schema_checker(backend_program: Callable[[str], Path]) -> Path:
+    """Reads dashboards with the strict reader of Grafana's published schema."""
+    return backend_program("dashboards")

@@ -103,6 +103,7 @@ BACKENDS = {
             tags="netgo",
         ),
         Backend("kafka", "0.0.0", (("kafka", "."),)),
+        Backend("dashboards", "0.0.22", (("dashboards", "."),)),
     )
 }
 
