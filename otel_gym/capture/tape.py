@@ -125,7 +125,9 @@ class BodyTape:
             kept = b"".join(self._blocks)
             self._head = kept[: self.max_bytes // 2]
             rest = kept[len(self._head) :]
-            self._blocks = deque((rest,))
+            self._blocks = deque(
+                rest[start : start + _BLOCK_BYTES] for start in range(0, len(rest), _BLOCK_BYTES)
+            )
             self._kept_bytes = len(rest)
         self._drop()
 
@@ -139,7 +141,3 @@ class BodyTape:
         limit = self._tail_limit
         while self._blocks and self._kept_bytes - len(self._blocks[0]) >= limit:
             self._kept_bytes -= len(self._blocks.popleft())
-        if self._blocks and self._kept_bytes > limit and len(self._blocks[0]) > _BLOCK_BYTES:
-            first = self._blocks[0][self._kept_bytes - limit :]
-            self._kept_bytes -= len(self._blocks[0]) - len(first)
-            self._blocks[0] = first

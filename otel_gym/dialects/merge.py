@@ -10,6 +10,9 @@ IDENTITIES = frozenset(
 )
 """Strings of a delta that name something: set once and never concatenated."""
 
+_LOOK_BACK = 256
+"""Entries of a list among which one with the same index is looked for."""
+
 Conflict = Callable[[str, object], None]
 
 
@@ -93,7 +96,7 @@ def add_item(items: list[Any], item: Any, conflict: Conflict, *, coalesce: bool)
     if item.__class__ is dict:
         index = item.get("index")
         if index.__class__ is int:
-            for known in reversed(items):
+            for known in items[: -_LOOK_BACK - 1 : -1]:
                 if (
                     known.__class__ is dict
                     and known.get("index") == index

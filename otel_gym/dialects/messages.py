@@ -31,6 +31,7 @@ class MessagesAccumulator(EventAccumulator):
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._last = 0
+        self._next = 0
 
     def merge(self, event: str, payload: dict[str, Any]) -> None:
         """Merge one event."""
@@ -66,6 +67,7 @@ class MessagesAccumulator(EventAccumulator):
             for index, block in enumerate(content):
                 if block.__class__ is dict:
                     self._blocks[index] = block
+            self._next = len(content)
         if earlier:
             self._update(self._message, earlier)
 
@@ -83,6 +85,7 @@ class MessagesAccumulator(EventAccumulator):
             if fresh.get(key).__class__ is str:
                 fresh[key] = Pieces((fresh[key],))
         self._blocks[index] = fresh
+        self._next = max(self._next, index + 1)
 
     def _delta(self, payload: dict[str, Any]) -> None:
         index = self._index(payload)
@@ -97,6 +100,7 @@ class MessagesAccumulator(EventAccumulator):
                 self.unmerged.append(payload)
                 return
             block = self._blocks[index] = {"type": _DELTA_BLOCKS[kind]}
+            self._next = max(self._next, index + 1)
         for key, value in delta.items():
             have = block.get(key)
             if have.__class__ is Pieces and value.__class__ is str:
@@ -160,7 +164,7 @@ class MessagesAccumulator(EventAccumulator):
         if index.__class__ is int:
             self._last = index
         elif payload.get("type") == "content_block_start":
-            self._last = max(self._blocks, default=-1) + 1
+            self._last = self._next
         return self._last
 
     def _settle_inputs(self) -> None:

@@ -106,6 +106,8 @@ class ResponsesAccumulator(EventAccumulator):
         self._finished: set[int] = set()
         self._index_of: dict[str, int] = {}
         self._last = 0
+        self._next = 0
+        self._growing: set[int] = set()
         self._streak: _Streak | None = None
 
     def merge(self, event: str, payload: dict[str, Any]) -> None:
@@ -174,18 +176,19 @@ class ResponsesAccumulator(EventAccumulator):
         index = payload.get("output_index")
         if index.__class__ is not int:
             known = self._index_of.get(item["id"]) if item.get("id").__class__ is str else None
-            index = max(self._items, default=-1) + 1 if known is None else known
+            index = self._next if known is None else known
         self._last = index
         if item.get("id").__class__ is str:
             self._index_of[item["id"]] = index
         built = self._items.get(index)
         if verb == "done":
             self._finished.add(index)
-        if built is None:
-            self._items[index] = item
-        else:
+        if built is not None:
+            if index in self._growing:
+                self._growing.discard(index)
+                settle(built)
             self._replace(built, item, f"output[{index}]")
-            self._items[index] = item
+        self._set_item(index, item)
 
     def _part(self, stem: str, verb: str, payload: dict[str, Any]) -> None:
         part = payload.get("part")
@@ -200,12 +203,11 @@ class ResponsesAccumulator(EventAccumulator):
         while len(held) <= slot:
             held.append(None)
         if built.__class__ is dict:
-            self._replace(built, part, f"{parts}[{slot}]")
+            self._replace(settle(built), part, f"{parts}[{slot}]")
         held[slot] = part
 
     def _replace(self, built: dict[str, Any], given: dict[str, Any], path: str) -> None:
         """Complete what the server says is whole with what only the deltas said."""
-        settle(built)
         self._compare(built, given, path)
         fill(given, built)
 
@@ -326,15 +328,21 @@ class ResponsesAccumulator(EventAccumulator):
         self._last = index
         item = self._items.get(index)
         if item is None:
-            item = self._items[index] = {"type": item_type}
+            item = self._set_item(index, {"type": item_type})
             if identity.__class__ is str:
                 item["id"] = identity
                 self._index_of[identity] = index
         return item
 
+    def _set_item(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
+        self._items[index] = item
+        self._next = max(self._next, index + 1)
+        return item
+
     def _holder(self, place: Place, payload: dict[str, Any]) -> dict[str, Any]:
         """The object that holds a growing text."""
         item = self._target(payload, place.item_type)
+        self._growing.add(self._last)
         parts = place.parts
         if not parts:
             return item
@@ -409,10 +417,10 @@ def _slot(item: dict[str, Any], parts: str, index: Any) -> int:
     """The position of a part; the last one where the event does not say."""
     if item.get(parts).__class__ is not list:
         item[parts] = []
-    if index.__class__ is int and 0 <= index < MAX_PARTS:
+    if index.__class__ is int and 0 <= index <= len(item[parts]) + MAX_GAP:
         return index
     return max(len(item[parts]) - 1, 0)
 
 
-MAX_PARTS = 100_000
-"""An index beyond this is not believed: it would only be there to make the list long."""
+MAX_GAP = 64
+"""Parts that may be missing before one; an index beyond that would only be there to make the list long."""

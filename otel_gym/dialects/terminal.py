@@ -198,7 +198,8 @@ class TerminalScanner:
         assert decoder is not None
         self._check(decoder.feed(chunk))
         if self.terminal is None:
-            if decoder.open_data and is_done(self._dialect, decoder.open_data[0]):
+            lines = decoder.open_data
+            if lines and len(lines[0]) < 64 and is_done(self._dialect, lines[0]):
                 self.terminal = "complete"
             elif decoder.idle:
                 self._decoder = None

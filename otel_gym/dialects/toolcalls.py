@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any
 
 from otel_gym.dialects.merge import Conflict, Pieces, add_delta
@@ -16,12 +16,13 @@ class ToolCalls:
     A second id under one index begins another call: some servers number every call 0.
     """
 
-    __slots__ = ("_by_id", "_by_index", "_calls", "_conflict")
+    __slots__ = ("_by_id", "_by_index", "_calls", "_conflict", "_wholeness")
 
     def __init__(self, conflict: Conflict) -> None:
         self._calls: list[dict[str, Any]] = []
         self._by_index: dict[int, dict[str, Any]] = {}
         self._by_id: dict[str, dict[str, Any]] = {}
+        self._wholeness: dict[int, _Wholeness] = {}
         self._conflict = conflict
 
     def add(self, deltas: list[Any]) -> None:
@@ -83,7 +84,11 @@ class ToolCalls:
         for key in ("function", "custom"):
             part, last = delta.get(key), self._calls[-1].get(key)
             if part.__class__ is dict and part.get("name"):
-                return last.__class__ is dict and bool(last.get("name")) and _is_whole(last)
+                if last.__class__ is not dict or not last.get("name"):
+                    return False
+                arguments = last.get("arguments", last.get("input"))
+                known = self._wholeness.setdefault(len(self._calls), _Wholeness())
+                return known.whole(arguments)
         return False
 
     def _new(self) -> dict[str, Any]:
@@ -97,22 +102,52 @@ def add_named(target: dict[str, Any], delta: dict[str, Any], conflict: Conflict)
     for key, value in delta.items():
         if key == "name" and value.__class__ is str:
             have = target.get("name")
-            if have is None:
+            if have.__class__ is not Pieces:
                 target["name"] = Pieces((value,))
-            elif value and "".join(have) != value:
+            elif value and (len(have) > 1 or have[0] != value):
                 have.append(value)
         else:
             add_delta(target, key, value, conflict)
 
 
-def _is_whole(function: dict[str, Any]) -> bool:
-    arguments = function.get("arguments", function.get("input"))
-    if arguments.__class__ is Pieces:
-        arguments = "".join(arguments)
-    if not arguments:
-        return False
-    try:
-        json.loads(arguments)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
+class _Wholeness:
+    """Whether the growing JSON of a call's arguments is whole; looks at every piece once."""
+
+    __slots__ = ("_depth", "_escaped", "_in_string", "_seen", "_started")
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._depth = 0
+        self._in_string = self._escaped = self._started = False
+
+    def whole(self, pieces: Any) -> bool:
+        """Whether the pieces so far are one JSON object or array."""
+        if pieces.__class__ is not Pieces:
+            return False
+        for piece in pieces[self._seen :]:
+            self._look_at(piece)
+        self._seen = len(pieces)
+        return self._started and self._depth <= 0 and not self._in_string
+
+    def _look_at(self, piece: str) -> None:
+        end = 0
+        for match in _STRUCTURE.finditer(piece):
+            character = match.group()
+            if self._escaped and match.start() == end:
+                self._escaped = False
+                end = match.end()
+                continue
+            self._escaped = False
+            if character == "\\":
+                self._escaped = self._in_string
+            elif character == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string:
+                self._depth += 1 if character in "{[" else -1
+                self._started = True
+            end = match.end()
+        if end < len(piece):
+            self._escaped = False
+
+
+_STRUCTURE = re.compile(r'["\\{}\[\]]')

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from otel_gym.dialects import DialectName, StreamReading, TerminalScanner, read_stream
 
-settings.register_profile("steady", deadline=None)
+settings.register_profile(
+    "steady", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile(
     "steady"
 )  # the time of one example says more about the machine than about the code
