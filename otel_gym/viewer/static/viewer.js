@@ -47,10 +47,11 @@ async function follow() {
 
 function replace(fresh) {
   const main = $("main");
-  const typing = main.contains(document.activeElement) && document.activeElement.matches("input, select");
-  if (typing) {
+  const field = main.contains(document.activeElement) && document.activeElement.matches("input, select") ? document.activeElement : null;
+  const selection = field && field.matches("input") ? [field.selectionStart, field.selectionEnd] : null;
+  if (field) {
     // A form that is being filled in stays; all around it is new.
-    const form = document.activeElement.closest("form");
+    const form = field.closest("form");
     const there = form && $$("form", fresh).find((one) => one.className === form.className);
     if (there) there.replaceWith(document.adoptNode(form));
   }
@@ -59,6 +60,10 @@ function replace(fresh) {
   main.replaceChildren(...$("main", fresh).childNodes);
   for (const summary of $$("details > summary", main)) {
     if (open.includes(summary.textContent)) summary.parentElement.open = true;
+  }
+  if (field && main.contains(field)) {
+    field.focus({ preventScroll: true });
+    if (selection) field.setSelectionRange(...selection);
   }
   if (row) { const same = $$("[data-row]", main).find((one) => one.getAttribute("href") === row); if (same) same.focus({ preventScroll: true }); }
 }
