@@ -233,6 +233,10 @@ def _report(collected: Collected) -> None:
             f"{collected.exhausted} given up before",
             markup=False,
         )
+    if collected.input_problems:
+        out.print(
+            f"input     {collected.input_problems} rows with problems, named above", markup=False
+        )
     out.print(f"results   {collected.output}", markup=False)
     if collected.failed:
         out.print(f"failures  {collected.failures}", markup=False)

@@ -268,7 +268,9 @@ class Collector:
             count("rollouts.failed")
             self._on_problem(f"rollout {dispatch.rollout_id}: {failure}")
         completed_at = time.time()
-        await self._to_the_end(self._keep(dispatch, row, failure, files, started_at, completed_at))
+        await self._to_the_end(
+            self._keep(dispatch, row, failure, agent, files, started_at, completed_at)
+        )
 
     async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for `work`, which goes on where we are cancelled: a result that is there is kept."""
@@ -282,6 +284,7 @@ class Collector:
         dispatch: Dispatch,
         row: dict[str, Any],
         failure: RolloutFailure | None,
+        agent: AgentClient,
         files: _Files,
         started_at: float,
         completed_at: float,
@@ -303,7 +306,7 @@ class Collector:
                 attachment,
                 started_at=started_at,
                 completed_at=completed_at,
-                agent_name=self._options.agent_name,
+                agent_name=self._options.agent_name or agent.agent_name,
                 failure=failure,
             )
             await asyncio.to_thread(write_rollout_record, self._directory, record)

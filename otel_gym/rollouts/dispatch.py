@@ -6,12 +6,13 @@ import asyncio
 import random
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from otel_gym.dialects.jsontext import loads_noting
 from otel_gym.errors import OtelGymError, UsageProblem
+from otel_gym.servers.agent import NAME_HEADER
 from otel_gym.servers.answers import encode_json
 
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
@@ -68,6 +69,8 @@ class AgentClient:
         )
         timeout = httpx.Timeout(timeout_s, connect=10.0)
         # An agent is the collector's own, not a site on the net: proxies of the environment do not stand between them.
+        self.agent_name: str | None = None
+        """Name of the agent as it gave it last; null where it never did."""
         self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
 
     async def check(self) -> None:
@@ -115,6 +118,7 @@ class AgentClient:
         async with self._client.stream(
             "POST", f"{self.url}/run", content=content, headers=sent
         ) as response:
+            self.agent_name = unquote(response.headers.get(NAME_HEADER, "")) or self.agent_name
             parts: list[bytes] = []
             size = 0
             async for part in response.aiter_bytes():

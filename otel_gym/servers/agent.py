@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -33,6 +34,8 @@ log: Final = logging.getLogger("otel_gym.servers")
 
 RUN_PATH: Final = "/run"
 RESPONSES_PATH: Final = "/v1/responses"
+NAME_HEADER: Final = "x-otel-gym-agent"
+"""Header of every answer to /run, failures included: the agent's name, percent-encoded."""
 
 
 class SimpleResponsesAPIAgent:
@@ -194,6 +197,11 @@ class SimpleResponsesAPIAgent:
             await self.shutdown()
 
     async def _on_run(self, request: Request) -> Response:
+        answer = await self._run_answer(request)
+        answer.headers.setdefault(NAME_HEADER, quote(self.name))
+        return answer
+
+    async def _run_answer(self, request: Request) -> Response:
         try:
             body = await json_object(request)
             rollout_id = rollout_id_from_run_body(body)

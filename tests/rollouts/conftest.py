@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from otel_gym.servers.model import build_model_server
 from otel_gym.settings import ModelServerSettings, Settings, settings_from
 from tests.engines.serving import Served
 from tests.rollouts.echo_engine import EchoEngine, Fail
+from tools.backends.build import BackendUnavailable, program
+from tools.backends.processes import Jaeger
 
 
 @dataclass
@@ -48,13 +51,14 @@ def make_stack(tmp_path: Path) -> Iterator[MakeStack]:
     """Start an engine (that fails as told) and a capturing model server; all ends with the test."""
     with ExitStack() as exits:
 
-        def make(fail: Fail | None = None, name: str = "captures") -> Stack:
-            directory = tmp_path / name
+        def make(fail: Fail | None = None, otlp_endpoint: str | None = None) -> Stack:
+            directory = tmp_path / "captures"
             engine = EchoEngine(fail)
             engine_url = exits.enter_context(Served(engine, lifespan="off")).url
             raw: dict[str, Any] = {
                 "observability_enabled": True,
                 "model_call_capture_dir": str(directory),
+                "otel_gym": {"otlp_endpoint": otlp_endpoint},
             }
             server = ModelServerSettings(name="policy", base_url=engine_url)
             app = build_model_server(settings_from(raw), server)
@@ -63,6 +67,21 @@ def make_stack(tmp_path: Path) -> Iterator[MakeStack]:
             return Stack(settings_from(raw), directory, served.url, engine, exits)
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def own_jaeger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    """A real Jaeger for these tests; skips, or fails in CI, where it can't be had."""
+    try:
+        program("jaeger")
+    except BackendUnavailable as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(reason), pytrace=False)
+        pytest.skip(str(reason))
+    backend = Jaeger(tmp_path_factory.mktemp("jaeger"))
+    backend.start()
+    yield backend
+    backend.stop()
 
 
 def write_rows(path: Path, rows: list[Any]) -> Path:

@@ -24,6 +24,7 @@ from otel_gym.rollouts.attach import PAYLOADS
 from otel_gym.tracing.rollout import read_rollout_record
 from tests.rollouts.chaos_parts import CALLS
 from tests.rollouts.conftest import read_rows, write_rows
+from tools.backends.processes import Jaeger
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -180,24 +181,10 @@ def test_doctor_finds_nothing_missing(outcome: Outcome, capsys: pytest.CaptureFi
 
 
 def test_verify_finds_nothing_different(
-    outcome: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    outcome: Outcome, own_jaeger: Jaeger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exported to a real Jaeger, every record and every rollout is one span there, and nothing else is."""
-    from tools.backends.build import BackendUnavailable, program
-    from tools.backends.processes import Jaeger
-
-    try:
-        program("jaeger")
-    except BackendUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason), pytrace=False)
-        pytest.skip(str(reason))
-    backend = Jaeger(tmp_path / "jaeger")
-    backend.start()
-    try:
-        exported = command_line(["export", str(outcome.directory), "--endpoint", backend.otlp_http])
-        assert exported == 0
-        code = command_line(["verify", str(outcome.directory), "--jaeger", backend.query_url])
-        assert code == 0, capsys.readouterr().out
-    finally:
-        backend.stop()
+    export = ["export", str(outcome.directory), "--endpoint", own_jaeger.otlp_http]
+    assert command_line(export) == 0
+    code = command_line(["verify", str(outcome.directory), "--jaeger", own_jaeger.query_url])
+    assert code == 0, capsys.readouterr().out
