@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -20,6 +20,32 @@ from otel_gym.correlation.run import Run
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.semconv import SCOPE_NAME, naming
 from otel_gym.tracing.span_data import SpanData
+
+_VARYING: Final = frozenset(
+    {
+        "gen_ai.response.id",
+        "gen_ai.response.time_to_first_chunk",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.reasoning.output_tokens",
+        "otel_gym.model_call.id",
+        "otel_gym.record.offset",
+        "otel_gym.resend.of",
+        "otel_gym.sampling.outbound_sha256",
+        "otel_gym.stream.chunks",
+    }
+)
+"""Attributes that are seldom the same twice."""
+_KEPT_LENGTH: Final = 128
+_KEPT_ATTRIBUTES: Final = 8192
+# Apart by type, since 1, 1.0 and True are one key of a dictionary.
+_kept_texts: dict[tuple[str, Any], bytes] = {}
+_kept_numbers: dict[tuple[str, Any], bytes] = {}
+_kept_floats: dict[tuple[str, Any], bytes] = {}
+_kept_lists: dict[tuple[str, Any], bytes] = {}
 
 FLAG_HAS_IS_REMOTE = 0x100
 FLAG_IS_REMOTE = 0x200
@@ -92,21 +118,29 @@ def encode_span(span: SpanData) -> bytes:
         )
     if span.trace_state:
         message.trace_state = _clean(span.trace_state)
+    # Serialised messages that are joined are one merged message: what is often the same is serialised once and kept.
+    parts = [b""]
     add = message.attributes.add
     for key, value in span.attributes.items():
-        pair = add()
         kind = type(value)
-        try:
+        if key in _VARYING:
+            pair = add()
             pair.key = key
-            if kind is str:
-                pair.value.string_value = value
-            elif kind is int:
+            if kind is int:
                 pair.value.int_value = value
             else:
                 _set(pair.value, value)
-        except UnicodeEncodeError:  # a lone surrogate, which JSON can hold and UTF-8 cannot
-            pair.key = _clean(key)
-            pair.value.string_value = _clean(str(value))
+        elif kind is str and len(value) <= _KEPT_LENGTH:  # type: ignore[arg-type] # a string has a length
+            parts.append(_kept_texts.get((key, value)) or _keep(_kept_texts, key, value))
+        elif kind is int:
+            parts.append(_kept_numbers.get((key, value)) or _keep(_kept_numbers, key, value))
+        elif kind is float:
+            parts.append(_kept_floats.get((key, value)) or _keep(_kept_floats, key, value))
+        elif kind is list and sum(map(len, value)) <= _KEPT_LENGTH:  # type: ignore[arg-type] # a list of strings
+            items = tuple(value)  # type: ignore[arg-type] # a list
+            parts.append(_kept_lists.get((key, items)) or _keep(_kept_lists, key, items))
+        else:
+            _add(message.attributes, key, value)
     if span.status.code:
         message.status.code = span.status.code  # type: ignore[assignment] # an enum's number
         if span.status.description:
@@ -123,7 +157,18 @@ def encode_span(span: SpanData) -> bytes:
         happened = message.events.add(name=event.name, time_unix_nano=event.time_ns)
         for key, value in event.attributes.items():
             _add(happened.attributes, key, value)
+    parts[0] = message.SerializeToString()
+    return b"".join(parts)
+
+
+def _keep(kept: dict[tuple[str, Any], bytes], key: str, value: Any) -> bytes:
+    """The serialised span that has only this attribute, kept for the next time."""
+    message = Span()
+    _add(message.attributes, key, value)
     encoded: bytes = message.SerializeToString()
+    if len(kept) >= _KEPT_ATTRIBUTES:
+        kept.clear()
+    kept[key, value] = encoded
     return encoded
 
 
