@@ -6,9 +6,10 @@ from otel_gym.replay.container import HistoryEntry, restore, restore_file, snaps
 from otel_gym.replay.parts import HostedPart, Part, ReasoningPart, TextPart, ToolCallPart
 from otel_gym.replay.policy_client import PolicyClient, PolicyReply
 from otel_gym.replay.projection import Projection, project
+from otel_gym.replay.response_facts import ResponseFacts
 from otel_gym.replay.scope import ReplayScope
 from otel_gym.replay.store import HistoryStore
-from otel_gym.replay.turn import ResponseFacts, Turn
+from otel_gym.replay.turn import Turn
 
 __all__ = [
     "HistoryEntry",

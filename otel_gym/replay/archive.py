@@ -18,8 +18,9 @@ from otel_gym.replay.errors import ArchiveError
 from otel_gym.replay.json_values import JsonValue, dump_json, load_json
 from otel_gym.replay.native import NativeItems
 from otel_gym.replay.parts import HostedPart, Part, ReasoningPart, TextPart, ToolCallPart, parts_of
+from otel_gym.replay.response_facts import ResponseFacts
 from otel_gym.replay.scope import ReplayScope
-from otel_gym.replay.turn import ResponseFacts, Turn
+from otel_gym.replay.turn import Turn
 
 TURN_CLASS: Final = "nooa.llm_types.LLMResponse"
 """The class that a turn's envelope names."""
@@ -182,6 +183,8 @@ def _part(where: str, value: JsonValue, refusal: JsonValue) -> Part:
     (derived,) = parts_of([native]) if isinstance(native, dict) else (None,)
     if isinstance(derived, HostedPart) and not text:
         return derived
+    if refusal is None and isinstance(derived, TextPart):
+        refusal = derived.refusal
     return TextPart(text, _text(refusal))
 
 

@@ -10,8 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.native import DESCRIPTION_FIELDS, NativeItems, output_items, read_response
+from otel_gym.replay.response_facts import ResponseFacts
 from otel_gym.replay.scope import ReplayScope
-from otel_gym.replay.turn import ResponseFacts, Turn
+from otel_gym.replay.turn import Turn
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ from when it is replayed: where they differ, the items are stale and are not sen
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -64,6 +65,22 @@ Part: TypeAlias = TextPart | ReasoningPart | ToolCallPart | HostedPart
 def parts_of(items: list[dict[str, Any]]) -> tuple[Part, ...]:
     """The parts of native items, one for each."""
     return tuple(_part_of(item) for item in items)
+
+
+def public_words(parts: Iterable[Part]) -> list[tuple[str, ...]]:
+    """What must agree between parts and items: text, readable reasoning, and calls in full.
+
+    Refusals and the kind of a hosted item are left out: other archives have no field for them.
+    """
+    words: list[tuple[str, ...]] = []
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            words.append((part.kind, part.id, part.name, part.arguments))
+        elif isinstance(part, HostedPart):
+            words.append((TextPart.kind, ""))
+        else:
+            words.append((part.kind, part.text))
+    return words
 
 
 def _part_of(item: dict[str, Any]) -> Part:

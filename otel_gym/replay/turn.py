@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_gym.replay.columns import ARRAY_FIELDS, Column
@@ -20,38 +19,12 @@ from otel_gym.replay.parts import (
     part_from_json,
     part_to_json,
     parts_of,
+    public_words,
 )
+from otel_gym.replay.response_facts import ResponseFacts
 from otel_gym.replay.scope import ReplayScope
 
 _BUNDLE: Final = ARRAY_FIELDS[:3]
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseFacts:
-    """What a turn knows of its response beside the items; each is null where the response had none.
-
-    `finish_reason` is the reason of an incomplete response; a completed one has null.
-    """
-
-    response_id: str | None = None
-    model: str | None = None
-    status: str | None = None
-    finish_reason: str | None = None
-    usage: dict[str, Any] | None = None
-
-    @classmethod
-    def of(cls, response: dict[str, Any]) -> ResponseFacts:
-        """The facts of a Responses API answer."""
-        details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        usage = response.get("usage")
-        return cls(
-            response_id=_text(response.get("id")),
-            model=_text(response.get("model")),
-            status=_text(response.get("status")),
-            finish_reason=_text(reason),
-            usage=usage if isinstance(usage, dict) else None,
-        )
 
 
 class Turn:
@@ -200,7 +173,9 @@ class Turn:
         """Whether the public parts are those of the native items; false where there are none."""
         if self.native_items is None:
             return False
-        return self._parts is None or self._parts == self._native_parts()
+        if self._parts is None:
+            return True
+        return public_words(self._parts) == public_words(self._native_parts())
 
     def has_whole_bundles(self) -> bool:
         """Whether each item that carries token metadata carries the three arrays that belong together.
@@ -289,7 +264,3 @@ def _bundle_is_whole(item: dict[str, Any], turn: Turn) -> bool:
         isinstance(item.get(field), list) or native.column_of(item.get(field)) is not None
         for field in _BUNDLE
     )
-
-
-def _text(value: JsonValue) -> str | None:
-    return value if isinstance(value, str) else None

@@ -48,6 +48,18 @@ def test_a_foreign_archive_is_read() -> None:
         assert projection.gaps == set()
 
 
+def test_a_refusal_of_a_foreign_archive_is_found() -> None:
+    """Another archive has no field for a refusal: it is read from the item, and the turn stays exact."""
+    blocks = [{"type": "output_text", "text": "{}"}, {"type": "refusal", "refusal": "no"}]
+    item = message(content=blocks, **BUNDLE)
+    archive = json.loads(write_archive([turn(item)]))
+    archive[0]["data"]["metadata"] = {}
+    (read,) = read_archive(json.dumps(archive))
+    assert isinstance(read, Turn)
+    assert read.refusal == "no"
+    assert project([read], SCOPE).items == [item]
+
+
 def test_another_clients_scope_is_no_scope() -> None:
     """A scope of some other form makes a turn that is never exact here."""
     archive = json.loads(write_archive([turn(message())]))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from otel_gym.replay.gaps import PUBLIC_ASSISTANT
-from tests.replay.conftest import PolicyServer
 from tests.replay.other_python import environment
 from tests.replay.samples import call, message, reasoning, response, same_json
+from tests.replay.serving import PolicyServer
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERTS = [[[1, 2], [3, 255]], [[4, 5], [6, 7]]]

@@ -27,8 +27,8 @@ from otel_gym.replay.gaps import (
     TIMEOUT,
     TRANSIENT,
 )
-from tests.replay.conftest import PolicyServer
 from tests.replay.samples import BUNDLE, SCOPE, call, message, reasoning, response
+from tests.replay.serving import PolicyServer
 
 ASK: dict[str, Any] = {"role": "user", "content": "hi"}
 REFUSAL = {"type": "refusal", "refusal": "I won't"}

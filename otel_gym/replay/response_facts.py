@@ -1,0 +1,40 @@
+"""What a turn knows of its response beside the items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from otel_gym.replay.json_values import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFacts:
+    """What a turn knows of its response beside the items; each is null where the response had none.
+
+    `finish_reason` is the reason of an incomplete response; a completed one has null.
+    """
+
+    response_id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, response: dict[str, Any]) -> ResponseFacts:
+        """The facts of a Responses API answer."""
+        details = response.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        usage = response.get("usage")
+        return cls(
+            response_id=_text(response.get("id")),
+            model=_text(response.get("model")),
+            status=_text(response.get("status")),
+            finish_reason=_text(reason),
+            usage=usage if isinstance(usage, dict) else None,
+        )
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
