@@ -110,7 +110,8 @@ class Flusher:
             if unmade:
                 self._queue.forget(unmade)
             try:
-                appended = self._append(batch)
+                with self._state.storing():
+                    appended = self._append(batch)
             except (OSError, StoreError) as error:
                 self._fail(batch, error)
                 continue
@@ -213,7 +214,8 @@ class Flusher:
 
     def _sync(self, opened: list[_Open], syncer: Syncer) -> None:
         appended = [item for item in opened if item.error is None]
-        errors = syncer.sync([item.appender.descriptor for item in appended])
+        with self._state.storing():
+            errors = syncer.sync([item.appender.descriptor for item in appended])
         for item, error in zip(appended, errors, strict=True):
             item.error = error
         made = [item for item in opened if item.error is None and item.appender.created]

@@ -16,6 +16,7 @@ import orjson
 from otel_gym.capture.open_files import make_directories
 from otel_gym.capture.producer import replace_file
 from otel_gym.capture.source import Source
+from otel_gym.errors import StoreError
 
 if TYPE_CHECKING:
     from otel_gym.capture.store import CaptureStore
@@ -90,6 +91,6 @@ def _load(path: Path) -> _Index:
 
 def _save(store: CaptureStore, path: Path, index: _Index) -> None:
     body = orjson.dumps({"schema": 1, "end": index.end, "places": index.places})
-    with contextlib.suppress(OSError):  # a directory that can only be read has no index
+    with contextlib.suppress(OSError, StoreError):  # a directory that can only be read has no index
         make_directories(store.layout, store.directory_mode)
         replace_file(path, body + b"\n", store.file_mode)

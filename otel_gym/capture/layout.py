@@ -31,10 +31,12 @@ PRIVATE: Final = ".otel-gym"
 class Layout:
     """Paths of one capture directory; touches nothing."""
 
-    __slots__ = ("claims", "generations", "index", "private", "producers", "root")
+    __slots__ = ("claims", "device", "generations", "index", "private", "producers", "root")
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.device: int | None = None
+        """Number of the file system that the directory was last seen on; null before that."""
         self.private = root / PRIVATE
         self.claims = self.private / "claims"
         self.producers = self.private / "producers"

@@ -12,6 +12,7 @@ from pathlib import Path
 from otel_gym.capture.appender import Appender
 from otel_gym.capture.layout import RECORDS, STALE, Layout
 from otel_gym.capture.source import Source
+from otel_gym.errors import StoreUnavailable
 
 
 class OpenFiles:
@@ -78,8 +79,17 @@ class OpenFiles:
 
 
 def make_directories(layout: Layout, mode: int) -> None:
-    """Make the capture directory and its private ones, as far as they are missing. Raises `OSError`."""
+    """Make the capture directory and its private ones, as far as they are missing.
+
+    Raises `OSError`, or `StoreUnavailable` where the directory's file system is not mounted any more: what was written below its mount point then would
+    be hidden by the next mount.
+    """
+    if layout.device is not None and not layout.root.exists():
+        ancestor = next(parent for parent in layout.root.absolute().parents if parent.exists())
+        if os.stat(ancestor).st_dev != layout.device:
+            raise StoreUnavailable(f"{layout.root}: is gone, and its file system with it")
     layout.root.mkdir(mode=mode, parents=True, exist_ok=True)
+    layout.device = os.stat(layout.root).st_dev
     for directory in (
         layout.private,
         layout.claims,

@@ -80,6 +80,10 @@ def _pack(
         ):
             _verify(packed, source.facts.sha256)  # an earlier pack was interrupted before this
         else:
+            for left in store.root.glob(f".{packed.name}.*.tmp"):
+                left.unlink(
+                    missing_ok=True
+                )  # of a pack that was killed; the lock says that none is at work
             temporary = packed.with_name(f".{packed.name}.{os.getpid()}.tmp")
             try:
                 digest = _compress(store, source, temporary, descriptor, size, level)

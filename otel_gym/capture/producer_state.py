@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from otel_gym.capture.claims import Claim, ClaimsFile
 from otel_gym.capture.fence import read_generation
@@ -18,9 +18,12 @@ from otel_gym.capture.producer import LostCall, ProducerStatus
 from otel_gym.capture.quick import calls_for
 from otel_gym.capture.store import CaptureStore
 from otel_gym.counters import count
+from otel_gym.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
+STALLED_S = 1.0
+"""A storage operation that takes longer than this has stalled: calls are then not claimed, since a claim would stall the event loop with it."""
 UNKNOWN_GENERATION = -1
 """Generation of a call whose rollout's generation could not be read: never taken for a straggler."""
 
@@ -39,6 +42,7 @@ class ProducerState:
         self._lost_slots: list[int] = []
         self._unsettled: list[int] = []
         self._logged: set[str] = set()
+        self._storing_since: float | None = None
         self.identity = ProcessIdentity.mine()
         self.status = ProducerStatus(store.layout, self.identity, store.file_mode)
         self.claims: ClaimsFile | None = None
@@ -49,7 +53,10 @@ class ProducerState:
         """Claim a call; one that cannot be claimed is counted and served all the same."""
         started_at = time.time()
         generation = UNKNOWN_GENERATION
+        since = self._storing_since
         try:
+            if since is not None and time.monotonic() - since > STALLED_S:
+                raise TimeoutError
             generation = self._generation(rollout_id)
             if self.claims is None:
                 raise FileNotFoundError
@@ -59,6 +66,15 @@ class ProducerState:
             self.status.note_unclaimed(rollout_id)
             slot = 0
         return Claim(rollout_id, model_call_id, generation, slot, started_at)
+
+    @contextlib.contextmanager
+    def storing(self) -> Iterator[None]:
+        """Around storage operations of a flusher, so that `begin` notices one that stalls."""
+        self._storing_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._storing_since = None
 
     def _generation(self, rollout_id: str) -> int:
         if self._calls.exists(f"{self._generations}/{rollout_id}".encode()):
@@ -164,8 +180,8 @@ class ProducerState:
             self.owe_marker(rollout_id)
 
     @contextlib.contextmanager
-    def _guard(self, what: str):  # type: ignore[no-untyped-def]
+    def _guard(self, what: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, StoreError) as error:
             self.report(what, error)

@@ -46,7 +46,10 @@ class Redactor:
         record: Any = dict(raw)
         matched = []
         for path, steps in self._paths:
-            changed = _replace(record, steps)
+            try:
+                changed = _replace(record, steps)
+            except RecursionError:  # nested beyond reason: the whole body goes
+                changed = {**record, str(steps[0][1]): REDACTED}
             if changed is not None:
                 record = changed
                 matched.append(path)

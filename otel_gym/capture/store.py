@@ -20,7 +20,7 @@ from otel_gym.capture.locks import Lock, lock, unlock
 from otel_gym.capture.open_files import OpenFiles, make_directories, sync_directory
 from otel_gym.capture.pending import PendingCall, Quiescence, pending_calls
 from otel_gym.capture.record import ModelCallRecord, build_model_call_record
-from otel_gym.capture.source import RecordLine, read_lines
+from otel_gym.capture.source import RecordLine, Source, read_lines
 from otel_gym.capture.written import Written
 from otel_gym.correlation.rollout_id import checked, is_valid
 from otel_gym.errors import CorruptRecordError, StoreError, StoreUnavailable
@@ -46,6 +46,7 @@ class CaptureStore:
         self.layout = Layout(self.root)
         try:
             self.root.mkdir(mode=directory_mode, parents=True, exist_ok=True)
+            self.layout.device = self.root.stat().st_dev
         except OSError as error:
             raise StoreError(f"{self.root}: cannot be made: {error.strerror}") from error
         self._files = OpenFiles(self.layout, file_mode, directory_mode)
@@ -112,13 +113,11 @@ class CaptureStore:
 
         Durable when it returns. Raises `StoreError` or `OSError`.
         """
-        records = self.path_for(rollout_id)
+        checked(rollout_id)
         make_directories(self.layout, self.directory_mode)
         raise_generation(self.layout.generations, rollout_id, self.file_mode)
-        removed = sum(1 for _ in read_lines(records, self.layout.packed(rollout_id)))
-        self._remove_records(records)
+        removed = self._remove_records(rollout_id)
         for path in (
-            self.layout.packed(rollout_id),
             self.layout.incomplete(rollout_id),
             self.layout.index / f"{rollout_id}.json",
         ):
@@ -260,12 +259,15 @@ class CaptureStore:
             appender.unlock()
         return offset
 
-    def _remove_records(self, path: Path) -> None:
-        """Remove the data file under its lock, so that no append is cut in half."""
+    def _remove_records(self, rollout_id: str) -> int:
+        """Remove both forms of the records, the plain one under its lock, so that no append is cut in half; how many lines they held."""
+        path, packed = self.path_for(rollout_id), self.packed_path_for(rollout_id)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
-            return
+            removed = self._count_lines(path, packed)
+            packed.unlink(missing_ok=True)
+            return removed
         held = Lock.BUSY
         try:
             held = lock(descriptor, _LOCK_TIMEOUT_S)
@@ -273,14 +275,23 @@ class CaptureStore:
                 raise StoreUnavailable(
                     f"{path}: locked by another process for {_LOCK_TIMEOUT_S:g} s"
                 )
+            removed = self._count_lines(path, packed)
             # Another file at the path was made after the generation rose: it belongs to the next attempt.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
                     os.unlink(path)
+            packed.unlink(missing_ok=True)
+            return removed
         finally:
             if held is Lock.HELD:
                 unlock(descriptor)
             os.close(descriptor)
+
+    def _count_lines(self, path: Path, packed: Path) -> int:
+        """Lines that are not blank; those of a packed file that cannot be read count as none."""
+        with contextlib.suppress(StoreError), Source(path, packed, settle=False) as source:
+            return sum(1 for _, line in source.lines() if line.strip())
+        return 0
 
     def _corrupt(self, rollout_id: str, line: RecordLine) -> CorruptRecordError:
         return CorruptRecordError(

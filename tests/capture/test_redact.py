@@ -78,6 +78,15 @@ def test_a_bad_path_is_refused_at_start(path: str) -> None:
         Redactor([path])
 
 
+def test_nesting_beyond_reason_hides_the_body() -> None:
+    """A body too deep to search for the field is replaced as a whole: nothing leaks and nothing fails."""
+    deep: Any = "secret"
+    for _ in range(5000):
+        deep = [deep]
+    record, matched = Redactor(["request..api_key"]).apply({"request": {"x": deep}, "n": 1})
+    assert matched and record["request"] == REDACTED and record["n"] == 1
+
+
 def test_no_paths_change_nothing() -> None:
     """Without paths the redactor is false and harmless."""
     assert not Redactor([])
