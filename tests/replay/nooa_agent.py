@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nooa import Agent
 from nooa.storage import SQLiteStorageManager
+from pydantic import BaseModel
 
 from otel_gym.replay import ReplayScope
 from otel_gym.replay.nooa import ReplayLLM, restore_agent, snapshot_agent
@@ -29,9 +30,17 @@ class Helper(Agent):
         ...  # noqa: PIE790  # NOOA gives a method to the model only if this is its body
 
 
+class Answer(BaseModel):
+    value: int
+
+
 async def main(mode: str, url: str, folder: Path) -> None:
     llm = ReplayLLM(url, "alias", ReplayScope("policy", "alias"), 10, rollout_id="t-0")
     path = folder / "agent.json"
+    asked = None
+    if mode == "first":
+        # From inside a running loop, as NOOA's synchronous callers are.
+        asked = llm.call([{"role": "user", "content": "six?"}], output_model=Answer).content.value
     with SQLiteStorageManager(folder / "agent.db") as storage:
         agent = Helper(llm=llm) if mode == "json" else Helper(llm=llm, storage=storage)
         if mode == "json":
@@ -45,6 +54,7 @@ async def main(mode: str, url: str, folder: Path) -> None:
             path.write_text(json.dumps(snapshot_agent(agent)))
             storage.save_snapshot(agent)
     told = {
+        "asked": asked,
         "answer": answer,
         "remembered": remembered,
         "gaps": sorted(llm.policy.gaps),

@@ -77,19 +77,20 @@ async def test_a_restored_agent_replays_exactly(
     policy_server: PolicyServer, nooa_python: Path, tmp_path: Path
 ) -> None:
     """From JSON and from NOOA's SQLite store, in new processes, every earlier turn goes out as it came."""
-    policy_server.answers = [*FIRST, AGAIN, AGAIN]
+    policy_server.answers = [response(message('{"value": 6}')), *FIRST, AGAIN, AGAIN]
     told = await run_agent(nooa_python, "first", policy_server.url, tmp_path)
     assert told["answer"] == "42"
-    assert told["calls"] == 2
+    assert told["asked"] == 6
+    assert told["calls"] == 3
     # NOOA writes a call of its own into the history; that, and nothing else, is a gap.
     assert told["gaps"] == [PUBLIC_ASSISTANT]
-    path, second = policy_server.requests[1]
+    path, second = policy_server.requests[2]
     assert path == "/ng-rollout/t-0/v1/responses"
     assert carried(second, FIRST[0]["output"])
     for mode in ("json", "sqlite"):
         told = await run_agent(nooa_python, mode, policy_server.url, tmp_path)
         assert told == {
-            "answer": "again", "remembered": 42, "gaps": [PUBLIC_ASSISTANT], "calls": 1
+            "asked": None, "answer": "again", "remembered": 42, "gaps": [PUBLIC_ASSISTANT], "calls": 1
         }  # fmt: skip
         _, request = policy_server.requests[-1]
         for earlier in FIRST:
