@@ -81,7 +81,7 @@ def test_traces_of_a_collection(
 
 def _until_verified(directory: Path, jaeger: Jaeger, capsys: pytest.CaptureFixture[str]) -> None:
     """Wait until verify finds every record and nothing else."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 90
     while command_line(["verify", str(directory), "--jaeger", jaeger.query_url]) != 0:
         assert time.monotonic() < deadline, capsys.readouterr()
         time.sleep(0.5)
