@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ import orjson
 
 from otel_gym.replay.int_text import parse_int_array
 from otel_gym.replay.json_values import load_json
-from otel_gym.replay.wire_text import Piece, json_pieces
 
 ARRAY_FIELDS: Final = (
     "prompt_token_ids",
@@ -31,6 +30,9 @@ ARRAY_FIELDS: Final = (
 """The list fields of an output item that become columns, in the order of the reference."""
 
 Array = npt.NDArray[Any]
+
+Piece: TypeAlias = bytes | memoryview
+"""A part of a JSON text, to be joined with the others."""
 
 _UNSIGNED: Final = ("<u1", "<u2", "<u4", "<i8")
 _SIGNED: Final = ("<i1", "<i2", "<i4", "<i8")
@@ -82,9 +84,10 @@ class Column:
             values: list[Any] = self.array.tolist()
         return values
 
-    def json_pieces(self) -> Iterator[Piece]:
+    def json_pieces(self) -> tuple[Piece, ...]:
         """The compact JSON text of the list in pieces, without making the list."""
-        return json_pieces(self.array)
+        native = np.ascontiguousarray(self.array, dtype=self.array.dtype.newbyteorder("="))
+        return (orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY),)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
@@ -107,8 +110,8 @@ class TextColumn(Column):
     def to_list(self) -> str:
         return self.array.tobytes().decode("ascii")
 
-    def json_pieces(self) -> Iterator[Piece]:
-        return iter((b'"', self.array.data, b'"'))
+    def json_pieces(self) -> tuple[Piece, ...]:
+        return (b'"', self.array.data, b'"')
 
 
 class SuffixColumn(Column):

@@ -115,7 +115,7 @@ def _read_turn(entry: dict[str, Any], chain: PromptChain, reader: _Reader) -> Tu
     if "head" in entry:
         described = entry["columns"]
         columns = chain.read(described, [reader.array(column) for column in described])
-        native = NativeItems(bytes(reader.section(entry["head"])), entry["mark"], columns)
+        native = NativeItems.stored(bytes(reader.section(entry["head"])), entry["mark"], columns)
     return turn_from_description(entry["turn"], native, digest=entry["digest"])
 
 

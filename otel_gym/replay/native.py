@@ -14,16 +14,17 @@ from typing import Any, Final
 from otel_gym.replay.columns import (
     ARRAY_FIELDS,
     Column,
+    Piece,
     column_from_list,
     column_from_string,
     column_from_text,
 )
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.json_values import JsonValue, dump_json, load_json
-from otel_gym.replay.wire_text import Piece
 
 _KEYS: Final = tuple(b'"%s"' % field.encode() for field in reversed(ARRAY_FIELDS))  # largest first
 _STRING_FIELD: Final = "routed_experts"  # the only one with a string form
+_MARK: Final = re.compile(r"column:[0-9a-f]{32}:")
 _STRING_KEY: Final = b'"routed_experts"'
 _BEFORE_VALUE: Final = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=[\[\"])")
 
@@ -40,6 +41,16 @@ class NativeItems:
         self.head = head
         self.mark = mark
         self.columns = columns
+
+    @classmethod
+    def stored(cls, head: bytes, mark: str, columns: tuple[Column, ...]) -> NativeItems:
+        """As they were written; ValueError where mark, head and columns don't belong together."""
+        if columns and not _MARK.fullmatch(mark):
+            raise ValueError("the mark of a head is malformed")
+        numbers = [int(match[1]) for match in _marked(mark).finditer(head)] if columns else []
+        if sorted(numbers) != list(range(len(columns))):
+            raise ValueError("a head and its columns do not belong together")
+        return cls(head, mark if columns else "", columns)
 
     @classmethod
     def from_values(cls, items: list[Any]) -> NativeItems:
@@ -97,9 +108,8 @@ class NativeItems:
         if not self.columns:
             yield self.head
             return
-        marked = re.compile(rb'"' + self.mark.encode() + rb'([0-9]+)"')
         start = 0
-        for match in marked.finditer(self.head):
+        for match in _marked(self.mark).finditer(self.head):
             yield self.head[start : match.start()]
             yield from self.columns[int(match[1])].json_pieces()
             start = match.end()
@@ -112,6 +122,11 @@ class NativeItems:
 
     def __hash__(self) -> int:
         return hash(self.head)
+
+
+def _marked(mark: str) -> re.Pattern[bytes]:
+    """Finds the strings in a head that stand for columns."""
+    return re.compile(rb'"' + re.escape(mark.encode()) + rb'([0-9]{1,9})"')
 
 
 def _mark(text: bytes) -> str:

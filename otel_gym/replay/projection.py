@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from otel_gym.replay.columns import collector_paused
+from otel_gym.replay.columns import Piece, collector_paused
 from otel_gym.replay.container import HistoryEntry
 from otel_gym.replay.errors import PreparationError
 from otel_gym.replay.gaps import FOREIGN_TURN, PUBLIC_ASSISTANT
@@ -15,7 +15,6 @@ from otel_gym.replay.native import NativeItems
 from otel_gym.replay.parts import ReasoningPart, TextPart, ToolCallPart
 from otel_gym.replay.scope import ReplayScope
 from otel_gym.replay.turn import Turn
-from otel_gym.replay.wire_text import Piece
 
 _ROLES: Final = ("assistant", "developer", "system", "tool", "user")
 _POLICY_TYPES: Final = ("function_call", "reasoning")  # items that only a model writes

@@ -125,7 +125,7 @@ def read_entry(connection: sqlite3.Connection, node: int, chain: PromptChain) ->
         ):
             described.append(load_json(text))
             arrays.append(_verified(described[-1], data))
-        native = NativeItems(head, mark, chain.read(described, arrays))
+        native = NativeItems.stored(head, mark, chain.read(described, arrays))
     turn = turn_from_description(load_json(value), native)
     held = [(item, field) for item in range(turn.item_count) for field in turn.columns_of(item)]
     if turn.digest != digest or held != [(d["item"], d["field"]) for d in described]:

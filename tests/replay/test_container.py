@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import struct
 from pathlib import Path
@@ -175,3 +177,18 @@ def test_a_prompt_equal_to_what_came_before_has_an_empty_suffix() -> None:
     assert [t.native for t in restore(snapshot(turns)) if isinstance(t, Turn)] == [
         t.native for t in turns
     ]
+
+
+@pytest.mark.parametrize("mark", ["(a+)+$", "column:", "", "column:" + "0" * 32 + ":", None, 7])
+def test_a_head_that_does_not_fit_its_columns_is_damage(mark: Any) -> None:
+    """A container made with care but with another mark is refused, never searched for it as a pattern."""
+    index_bytes = struct.unpack_from("<Q", CONTAINER, 16)[0]
+    index = json.loads(CONTAINER[64 : 64 + index_bytes])
+    index["entries"][3]["mark"] = mark
+    body = json.dumps(index).encode()
+    start, old_start = (-(-(64 + size) // 64) * 64 for size in (len(body), index_bytes))
+    sections = CONTAINER[old_start:]
+    header = CONTAINER[:16] + struct.pack("<QQ", len(body), start + len(sections))
+    header += hashlib.sha256(body).digest()
+    with pytest.raises(DamagedContainer, match="entry 3"):
+        restore((header + body).ljust(start, b"\0") + sections)
