@@ -232,10 +232,10 @@ def test_the_picture_of_the_readme(
     watched = watch(viewer, (1200, 560))
     watched.open("/rollout/0-0/")
     picture = watched.page.screenshot()
-    (artefacts() / "viewer-rollout.png").write_bytes(picture)
+    (artefacts() / "readme.png").write_bytes(picture)
     if os.environ.get("OTEL_GYM_UPDATE_IMAGES") == "1":
-        (IMAGES / "viewer-rollout.png").write_bytes(picture)
-    shipped = (IMAGES / "viewer-rollout.png").read_bytes()
+        (IMAGES / "rollout.png").write_bytes(picture)
+    shipped = (IMAGES / "rollout.png").read_bytes()
     for image in (picture, shipped):
         assert image.startswith(b"\x89PNG")
         assert len(image) < 150_000

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from otel_gym.capture.layout import Layout
+from otel_gym.correlation.trace_ids import trace_id
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.viewer.index.database import index_path
 from otel_gym.viewer.index.indexer import Index
-from tests.viewer.captures import append, conversation, small_run, write_rollout, write_run
+from tests.viewer.captures import RUN_ID, append, conversation, small_run, write_rollout, write_run
 
 
 def _open(directory: Path, **more: Any) -> Index:
@@ -201,3 +202,25 @@ def test_links_out_of_the_directory_are_not_followed(tmp_path: Path) -> None:
     index.refresh()
     assert index.rollout("9-9") is None
     index.close()
+
+
+def test_a_directory_becomes_a_run_while_it_is_watched(tmp_path: Path) -> None:
+    """A viewer that was there before the first producer takes over the run's name, and with it the right trace ids."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    append(directory, "0-0", conversation("0-0", 2))
+    index = _open(directory)
+    index.refresh()
+    before = index.rollout("0-0")
+    assert before is not None and index.named_run is None
+    write_run(directory)
+    index.refresh()
+    after = index.rollout("0-0")
+    assert after is not None
+    assert index.run.run_id == RUN_ID
+    assert after["trace_id"] == trace_id(RUN_ID, "0-0") != before["trace_id"]
+    assert after["calls"] == 2
+    index.close()
+    again = _open(directory)
+    assert again.refresh() is False, "the kept index is of the run now"
+    again.close()

@@ -67,8 +67,7 @@ class Index:
         self.options = options
         self.named_run = read_run(directory)
         self.run = self.named_run or _unnamed(directory)
-        identity = f"{self.run.run_id}\n{options}"
-        self.database = Database(index_path(self.layout) if keep else None, identity)
+        self.database = Database(index_path(self.layout) if keep else None, self._identity())
         self.progress = Progress()
         kept_generation = self.database.tuples("SELECT value FROM meta WHERE key='generation'")
         self.generation = int(kept_generation[0][0]) if kept_generation else 1
@@ -84,6 +83,7 @@ class Index:
         began = time.monotonic()
         self.progress.running = True
         try:
+            self._follow_run()
             self._load_states()
             try:
                 found = scan(self.layout, self._states)
@@ -199,6 +199,8 @@ class Index:
 
     def rollout_record(self, rollout_id: str) -> dict[str, Any] | None:
         """The rollout's own record, null where there is none or it cannot be read."""
+        if scan_one(self.layout, rollout_id).record_size is None:
+            return None
         try:
             found = read_rollout_mapping(self.layout.root, rollout_id)
         except (StoreError, OSError):
@@ -210,6 +212,28 @@ class Index:
         self.database.close()
 
     # -- inside
+
+    def _identity(self) -> str:
+        return f"{self.run.run_id}\n{self.options}"
+
+    def _follow_run(self) -> None:
+        """Begin anew where the directory has become a run, or another one, since it was opened."""
+        try:
+            named = read_run(self.layout.root)
+        except StoreError as error:
+            logger.warning("The run file cannot be read: %s", error)
+            return
+        run = named or _unnamed(self.layout.root)
+        if run == self.run:
+            return
+        with self._changing, self.database.writing() as connection:
+            self.named_run, self.run = named, run
+            connection.execute("DELETE FROM calls")
+            connection.execute("DELETE FROM rollouts")
+            connection.execute("DELETE FROM meta WHERE key LIKE 'kept %'")
+            connection.execute("UPDATE meta SET value=? WHERE key='identity'", (self._identity(),))
+            self._states.clear()
+            self.generation += 1
 
     def _source(self, rollout_id: str) -> Source:
         return Source(self.layout.records(rollout_id), self.layout.packed(rollout_id))

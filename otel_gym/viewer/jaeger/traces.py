@@ -25,8 +25,16 @@ class Traces:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self.service = index.run.resource.get("service.name") or NO_SERVICE
-        self.resource = {**index.run.resource, "service.name": self.service}
+
+    @property
+    def service(self) -> str:
+        """The run's service."""
+        return self.index.run.resource.get("service.name") or NO_SERVICE
+
+    @property
+    def resource(self) -> dict[str, str]:
+        """What all spans of the run share."""
+        return {**self.index.run.resource, "service.name": self.service}
 
     def of_rollout(self, rollout_id: str) -> list[SpanData]:
         """Every span of a rollout, its root included. Raises `OSError`."""
