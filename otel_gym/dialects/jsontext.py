@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+MAX_DEPTH = 200
+"""Nesting of one event that is still merged; deeper ones are kept as text."""
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _LONG_INTEGER = b"0" * 19
 
@@ -16,12 +18,35 @@ def loads(data: bytes) -> Any:
     """Any JSON value; also what the standard library's reader takes beyond the standard (NaN, lone surrogates).
 
     For pieces whose text is kept elsewhere: integers beyond 64 bits may become floats.
-    Raises ValueError where the bytes are no JSON.
+    Raises ValueError where the bytes are no JSON, or are nested deeper than `MAX_DEPTH`.
     """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except ValueError:
-        return _loads_leniently(data)
+        value = _loads_leniently(data)
+    if len(data) > 2 * MAX_DEPTH and _too_deep(data, value):
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _too_deep(data: bytes, value: Any) -> bool:
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    try:
+        orjson.dumps(value)
+        return False  # orjson's own limit is 254 levels, far below what recursion here can bear
+    except (TypeError, ValueError, RecursionError):
+        level = [value]
+        for _ in range(MAX_DEPTH):
+            level = [
+                inner
+                for one in level
+                if isinstance(one, dict | list)
+                for inner in (one.values() if isinstance(one, dict) else one)
+            ]
+            if not level:
+                return False
+        return True
 
 
 def loads_noting(data: bytes) -> tuple[Any, bool]:

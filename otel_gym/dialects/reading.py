@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from otel_gym.dialects.jsontext import loads
+from otel_gym.dialects.merge import settle
 from otel_gym.dialects.names import DialectName, Terminal
 from otel_gym.dialects.runs import Growth, Run, split_around
 from otel_gym.dialects.sse import SSEDecoder, SSEvent
@@ -167,7 +168,9 @@ class EventAccumulator:
         """What the stream said."""
         if self._run is not None:
             self._flush(self._run)
-        return StreamReading(self.result(), self.terminal, self.error, self.unmerged, self.events)
+        response = self.result()
+        unmerged: list[Any] = settle(self.unmerged)
+        return StreamReading(response, self.terminal, self.error, unmerged, self.events)
 
     def _keep_data(self, event: SSEvent) -> None:
         """Keep data that is no JSON object."""

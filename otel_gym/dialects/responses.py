@@ -107,7 +107,6 @@ class ResponsesAccumulator(EventAccumulator):
         self._index_of: dict[str, int] = {}
         self._last = 0
         self._next = 0
-        self._growing: set[int] = set()
         self._streak: _Streak | None = None
 
     def merge(self, event: str, payload: dict[str, Any]) -> None:
@@ -184,9 +183,6 @@ class ResponsesAccumulator(EventAccumulator):
         if verb == "done":
             self._finished.add(index)
         if built is not None:
-            if index in self._growing:
-                self._growing.discard(index)
-                settle(built)
             self._replace(built, item, f"output[{index}]")
         self._set_item(index, item)
 
@@ -203,7 +199,7 @@ class ResponsesAccumulator(EventAccumulator):
         while len(held) <= slot:
             held.append(None)
         if built.__class__ is dict:
-            self._replace(settle(built), part, f"{parts}[{slot}]")
+            self._replace(built, part, f"{parts}[{slot}]")
         held[slot] = part
 
     def _replace(self, built: dict[str, Any], given: dict[str, Any], path: str) -> None:
@@ -213,6 +209,8 @@ class ResponsesAccumulator(EventAccumulator):
 
     def _compare(self, built: Any, given: Any, path: str) -> None:
         """Keep texts that were streamed and that the whole object contradicts."""
+        if built.__class__ is Pieces and given.__class__ is str and given:
+            built = "".join(built)
         if built.__class__ is str and given.__class__ is str:
             if built and given and built != given and _rest(path) in _STREAMED:
                 self.conflict(path, built)
@@ -245,9 +243,10 @@ class ResponsesAccumulator(EventAccumulator):
         if have.__class__ is Pieces:
             have.append(delta)
         else:
-            holder[place.field] = (
-                Pieces((have, delta)) if have.__class__ is str else Pieces((delta,))
-            )
+            if have is not None and have.__class__ is not str:
+                self.conflict(place.field, have)
+                have = None
+            holder[place.field] = Pieces((delta,) if have is None else (have, delta))
         logprobs = payload.get("logprobs")
         if logprobs:
             self._logprobs(holder, logprobs)
@@ -342,7 +341,6 @@ class ResponsesAccumulator(EventAccumulator):
     def _holder(self, place: Place, payload: dict[str, Any]) -> dict[str, Any]:
         """The object that holds a growing text."""
         item = self._target(payload, place.item_type)
-        self._growing.add(self._last)
         parts = place.parts
         if not parts:
             return item

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gym.capture.record import build_model_call_record, build_raw_record, encode_line
 from otel_gym.dialects import DialectName, read_stream
 from tests.dialects.facts import facts
-from tests.dialects.streams import DIALECTS, chunkings, odd_streams, values
+from tests.dialects.streams import DIALECTS, chat, chunkings, delta, event, odd_streams, values
 
 
 @settings(max_examples=1500)
@@ -46,3 +47,20 @@ def test_any_json_becomes_a_line_and_a_derived_record(dialect: DialectName, valu
         assert raw["response"] == json.loads(body) and raw["request"] == json.loads(body)
     else:
         assert raw["response"] is None and raw["response_raw"] == body.decode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("depth", [150, 300, 900, 5000])
+def test_deep_nesting_is_merged_or_kept_as_text(dialect: DialectName, depth: int) -> None:
+    """An event nested beyond all sense harms neither the reading nor the other events."""
+    deep = (
+        b'{"type":"x","delta":{"x":' + b"[" * depth + b"]" * depth + b'},"choices":[{"delta":{"x":'
+    )
+    deep += b'{"a":' * depth + b"1" + b"}" * depth + b"}}]}"
+    text = chat(delta(content="a")) if dialect == "chat" else event("error", error={"message": "m"})
+    reading = read_stream(dialect, [text + b"data: " + deep + b"\n\n" + text])
+    assert reading.response is not None and reading.events == 3
+    if depth > 200:
+        assert {"data": deep.decode()} in reading.unmerged
+    raw = build_raw_record(facts(dialect, text + b"data: " + deep + b"\n\n", streamed=True))
+    json.loads(encode_line(raw))
