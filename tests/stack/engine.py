@@ -88,6 +88,9 @@ class Engine:
                 [
                     "dockerd",
                     f"--host={self.host}",
+                    # No bridge of its own: it would outlive the engine. Compose makes and removes its networks.
+                    "--bridge=none",
+                    "--host-gateway-ip=127.0.0.1",
                     f"--data-root={self._folder / 'data'}",
                     f"--exec-root={self._folder / 'exec'}",
                     f"--pidfile={self._folder / 'pid'}",
@@ -125,8 +128,12 @@ class Engine:
 
     def import_image(self, name: str, image: Image) -> None:
         """Add an image under a name with its tag."""
-        changes = [f'ENTRYPOINT ["{image.entrypoint}"]'] if image.entrypoint else ["ENV A=b"]
-        self.run("import", *(f"--change={c}" for c in changes), "-", name, given=image.archive())
+        changes = [f'ENTRYPOINT ["{image.entrypoint}"]'] if image.entrypoint else []
+        self.import_archive(name, image.archive(), changes)
+
+    def import_archive(self, name: str, archive: bytes, changes: list[str]) -> None:
+        """Add a file tree as an image, with settings as a Dockerfile writes them."""
+        self.run("import", *(f"--change={each}" for each in changes), "-", name, given=archive)
 
     def _answers(self) -> bool:
         return (

@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import time
 import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import gym_image
 import pytest
 from engine import Engine, images
 from traffic import send_rollouts
 
+from otel_gym.correlation import trace_ids
 from tools.backends.build import BackendUnavailable
 from tools.backends.compose import compose
 from tools.backends.processes import free_port, get_json
@@ -163,6 +166,7 @@ def engine(
                 name, name.split("/")[-1].upper()
             )
             engine.import_image(f"{name}:{tags[key]}", image)
+        engine.import_archive("otel-gym:local", gym_image.archive(), gym_image.changes())
         yield engine
     finally:
         engine.stop()
@@ -178,6 +182,7 @@ class Project:
         self._environment: Mapping[str, str] = {
             **os.environ,
             "DOCKER_HOST": engine.host,
+            "ENGINE_URL": "http://127.0.0.1:9",  # nobody: a call to it fails, and is a record like any other
             **{name: str(port) for name, port in self._ports.items()},
         }
 
@@ -214,16 +219,40 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.25)
 
 
+def _call_through_the_gym(project: Project) -> None:
+    """A call to the service `gym` is a record in the volume of captures and a span in Jaeger."""
+    request = urllib.request.Request(
+        f"{project.url('GYM_PORT')}/ng-rollout/0-0/v1/chat/completions",
+        json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode(),
+        {"content-type": "application/json"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)
+    assert refused.value.code == 502
+    refused.value.close()
+    read = (
+        "import json; run, call = open('/captures/run.json'), open('/captures/0-0.capture.jsonl');"
+        "print(json.dumps([json.load(run)['run_id'], json.loads(call.read())['model_call_id']]))"
+    )
+    run_id, call_id = json.loads(
+        project.run("--profile", "gym", "exec", "-T", "gym", "python", "-c", read)
+    )
+    trace, span = trace_ids.trace_id(run_id, "0-0"), trace_ids.span_id(call_id)
+    _until(lambda: span in _spans(project, trace))
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_up_shows_traces_and_metrics_and_down_leaves_nothing(
     docker_compose: Path, engine: Engine
 ) -> None:
     """`up -d --wait` succeeds (without Grafana, whose image can't be had here); spans sent to its port are in Jaeger and
-    counted in Prometheus; both survive restarts and a killed Collector; `down -v` leaves no volume."""
+    counted in Prometheus, a call to the gym is recorded in its volume; both survive restarts and a killed Collector; `down -v` leaves no volume."""
     project = Project(docker_compose, engine)
+    up = ("--profile", "gym", "up", "-d", "--no-build", "--wait", "--wait-timeout", "120")
     services = ("jaeger", "otel-collector", "otel-collector-ready", "prometheus")
     try:
-        project.run("up", "-d", "--wait", "--wait-timeout", "120", *services)
+        project.run(*up, *services, "gym")
         sent = send_rollouts(project.url("OTLP_HTTP_PORT"), "compose", 5, 8)
         _until(lambda: all(_spans(project, t) == ids for t, ids in sent.spans.items()))
         query = f"{project.url('PROMETHEUS_PORT')}/api/v1/query"
@@ -235,15 +264,16 @@ def test_up_shows_traces_and_metrics_and_down_leaves_nothing(
                 ]
             )
         )
+        _call_through_the_gym(project)
         project.run("kill", "jaeger")
         more = send_rollouts(project.url("OTLP_HTTP_PORT"), "meanwhile", 3, 8)
         project.run("kill", "otel-collector")
-        project.run("up", "-d", "--wait", "--wait-timeout", "120", *services)
+        project.run(*up, *services)
         everything = {**sent.spans, **more.spans}
         _until(lambda: all(_spans(project, t) == ids for t, ids in everything.items()))
     finally:
-        logs = project.run("logs", "--no-color", "--tail", "40")
-        project.run("down", "-v", "--timeout", "5")
+        logs = project.run("--profile", "gym", "logs", "--no-color", "--tail", "40")
+        project.run("--profile", "gym", "down", "-v", "--timeout", "5")
     assert "permission denied" not in logs.lower()
     assert engine.run("volume", "ls", "-q", "--filter", f"name={project.name}") == ""
     assert engine.run("ps", "-aq", "--filter", f"name={project.name}") == ""
