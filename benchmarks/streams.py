@@ -72,6 +72,8 @@ def measure(given: Any, directory: Path) -> dict[str, float]:
         engine=None,
     )
 
+    fastest: dict[str, float] = {}
+
     def best(chunks: list[bytes], streams: int, at_once: int, name: str) -> tuple[Any, Any]:
         tees, captured = [], []
         for number in range(given.rounds):
@@ -88,6 +90,7 @@ def measure(given: Any, directory: Path) -> dict[str, float]:
             captured.append(
                 load.run(app, chunks, streams=streams, at_once=at_once, name=f"{name}-{number}")
             )
+        fastest[name] = max(one.streams_a_second for one in captured)
         return min(tees, key=lambda one: one.cpu_s), min(captured, key=lambda one: one.cpu_s)
 
     best(load.text_chunks(100), 4, 4, "warm")
@@ -105,7 +108,8 @@ def measure(given: Any, directory: Path) -> dict[str, float]:
         "loop_us_a_chunk": ours.loop_us_a_chunk,
         "loop_us_a_chunk_added": ours.loop_us_a_chunk - tee.loop_us_a_chunk,
         "cpu_us_a_chunk_added": ours.cpu_us_a_chunk - tee.cpu_us_a_chunk,
-        "streams_a_second": ours.streams_a_second,
+        "cpu_us_a_chunk": ours.cpu_us_a_chunk,
+        "streams_a_second": fastest["text"],
         "tee_streams_a_second": tee.streams_a_second,
         "ns_a_byte_80_kb_event": small_ns,
         "ns_a_byte_800_kb_event": large_ns,
@@ -119,17 +123,22 @@ def against_reference(given: Any, directory: str, figures: dict[str, float]) -> 
         *(given.reference_python, str(Path(__file__).with_name("streams_reference.py"))),
         *("--chunks", str(given.chunks), "--streams", str(given.at_once)),
         *("--at-once", str(given.at_once), "--directory", directory),
+        *("--rounds", str(min(given.rounds, 3))),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"the reference failed: {done.stderr[-2000:]}")
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
     theirs = {one["name"]: load.Measured(**one["measured"]) for one in map(json.loads, lines)}
-    text, small, large = theirs["text"], theirs["small"], theirs["large"]
+    text = [one for name, one in theirs.items() if name.startswith("text")]
+    small, large = theirs["small"], theirs["large"]
+    fastest = max(one.streams_a_second for one in text)
+    cheapest = min(one.cpu_us_a_chunk for one in text)
     return {
-        "reference_streams_a_second": text.streams_a_second,
-        "reference_cpu_us_a_chunk": text.cpu_us_a_chunk,
-        "reference_ratio": figures["streams_a_second"] / text.streams_a_second,
+        "reference_streams_a_second": fastest,
+        "reference_cpu_us_a_chunk": cheapest,
+        "reference_ratio": figures["streams_a_second"] / fastest,
+        "reference_cpu_ratio": cheapest / figures["cpu_us_a_chunk"],
         "reference_ratio_800_to_80_kb": (large.cpu_s / 800_000)
         / (small.cpu_s / small.streams / 80_000),
     }

@@ -22,13 +22,17 @@ def main() -> None:
     arguments.add_argument("--chunks", type=int, required=True)
     arguments.add_argument("--streams", type=int, required=True)
     arguments.add_argument("--at-once", type=int, required=True)
+    arguments.add_argument("--rounds", type=int, required=True)
     arguments.add_argument("--directory", required=True)
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=given.directory) as directory:
         store = reference.CaptureStore(directory)
         for name, chunks, streams, at_once in (
             ("warm", load.text_chunks(100), 4, 4),
-            ("text", load.text_chunks(given.chunks), given.streams, given.at_once),
+            *(
+                (f"text{number}", load.text_chunks(given.chunks), given.streams, given.at_once)
+                for number in range(given.rounds)
+            ),
             ("small", load.large_event(80_000), 4, 1),
             ("large", load.large_event(800_000), 1, 1),
         ):
