@@ -57,6 +57,10 @@ class _Hidden(cog_builder.Builder[dashboard.VariableModel]):
         return self._variable
 
 
+def _property(name: str, value: object) -> dashboard.DynamicConfigValue:
+    return dashboard.DynamicConfigValue(id_val=name, value=value)
+
+
 def number(
     title: str, question: str, expression: str, unit: str, decimals: int | None = None
 ) -> stat.Panel:
@@ -164,17 +168,19 @@ def traces_table(
         .title(title)
         .description(question)
         .datasource(JAEGER)
-        .unit("none")
+        .unit("string")
         .height(height)
         .span(24)
         .show_header(True)
         .sort_by([common_builders.TableSortByFieldState().display_name("Duration").desc(True)])
+        .override_by_name("startTime", [_property("unit", "dateTimeAsIso")])
+        .override_by_name("duration", [_property("unit", "µs")])
         .override_by_name(
             "traceID",
             [
-                dashboard.DynamicConfigValue(
-                    id_val="links",
-                    value=[
+                _property(
+                    "links",
+                    [
                         {"title": name, "url": url, "targetBlank": not url.startswith("/d/")}
                         for name, url in links
                     ],

@@ -1,12 +1,19 @@
 """Jaeger with the files of collector_config."""
 
 import json
+import re
+import subprocess
 import time
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from starlette.routing import Match
 
-from tools.backends.processes import Jaeger
+from otel_gym.viewer.app import create_app
+from otel_gym.viewer.options import ViewerOptions
+from tools.backends.processes import CONFIGURATION, Jaeger
 
 pytestmark = pytest.mark.stack
 
@@ -58,3 +65,44 @@ def test_traces_survive_a_restart_with_badger(jaeger_badger: Jaeger, end: str) -
     found = jaeger_badger.trace(trace_id)
     assert found is not None
     assert [span["spanID"] for span in found["spans"]] == ["aee19b7ec3c1b174"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jaeger/config.yaml",
+        "jaeger/memory.yaml",
+        "scale/jaeger-ingester.yaml",
+        "scale/jaeger-query.yaml",
+    ],
+)
+def test_jaeger_finds_no_mistake_in_its_files(
+    backend_program: Callable[[str], Path], name: str
+) -> None:
+    """Jaeger itself takes every key of each of its files, those for scale-out included; a key that is wrong it refuses."""
+    jaeger = backend_program("jaeger")
+    wrong = "yaml:extensions::jaeger_storage::backend: x"
+    for more, code in (([], 0), ([f"--config={wrong}"], 1)):
+        checked = subprocess.run(
+            [jaeger, "validate", f"--config={CONFIGURATION / name}", *more],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == code, checked.stderr
+
+
+def test_links_of_spans_lead_to_pages_of_the_viewer(tmp_path: Path) -> None:
+    """Each link that Jaeger's UI puts on a span or trace is a search of its own or a page that `otel-gym view` serves."""
+    interface = json.loads((CONFIGURATION / "jaeger" / "ui.json").read_text())
+    app = create_app(ViewerOptions(directory=tmp_path))
+    viewer = "http://localhost:8687"
+    found = []
+    for pattern in interface["linkPatterns"]:
+        url = re.sub(r"#\{[^}]+\}", "0-0", pattern["url"])
+        if url.startswith("/search?service=otel-gym&"):
+            continue
+        assert url.startswith(viewer)
+        scope = {"type": "http", "method": "GET", "path": url.removeprefix(viewer)}
+        found.append(any(route.matches(scope)[0] is Match.FULL for route in app.routes))
+    assert found == [True, True]
