@@ -84,8 +84,9 @@ _PLACES = {
 }
 _AUDIO = {"response.audio": "data", "response.audio.transcript": "transcript"}
 _PARTS = {
-    "response.content_part": ("content", "content_index"),
-    "response.reasoning_summary_part": ("summary", "summary_index"),
+    "response.content_part": ("message", "content", "content_index"),
+    "response.reasoning_part": ("reasoning", "content", "content_index"),
+    "response.reasoning_summary_part": ("reasoning", "summary", "summary_index"),
 }
 
 
@@ -191,8 +192,8 @@ class ResponsesAccumulator(EventAccumulator):
         if part.__class__ is not dict:
             self.unmerged.append(payload)
             return
-        parts, index_name = _PARTS[stem]
-        item = self._target(payload, "reasoning" if parts == "summary" else "message")
+        item_type, parts, index_name = _PARTS[stem]
+        item = self._target(payload, item_type)
         slot = _slot(item, parts, payload.get(index_name))
         held = item[parts]
         built = held[slot] if slot < len(held) else None

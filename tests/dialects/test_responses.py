@@ -114,6 +114,18 @@ def test_hosted_tools_show_how_far_they_came() -> None:
     assert item_of(unknown) == {"type": "teleport_call", "id": "t", "status": "beaming"}
 
 
+def test_reasoning_parts_as_vllm_sends_them() -> None:
+    """`reasoning_part` events belong to a reasoning item's content."""
+    part = {"type": "reasoning_text", "text": ""}
+    at = {"output_index": 0, "item_id": "r", "content_index": 0}
+    assert item_of(
+        event("response.reasoning_part.added", **at, part=part),
+        event("response.reasoning_text.delta", **at, delta="hm"),
+        event("response.reasoning_text.done", **at, text="hm"),
+        event("response.reasoning_part.done", **at, part={**part, "text": "hm"}),
+    ) == {"type": "reasoning", "id": "r", "content": [{"type": "reasoning_text", "text": "hm"}]}
+
+
 def test_patches_and_audio_are_rebuilt() -> None:
     """A patch's diff grows inside its operation; audio grows on the response."""
     operation = {"type": "update_file", "path": "a.py", "diff": ""}
