@@ -53,6 +53,8 @@ def serve(options: ViewerOptions, listener: socket.socket, ready: Callable[[], N
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
+        ws="none",
         timeout_graceful_shutdown=2,
         lifespan="on",
     )

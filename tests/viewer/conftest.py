@@ -32,3 +32,11 @@ def view() -> Iterator[View]:
 def run_dir(tmp_path: Path) -> Path:
     """The small run of `captures.small_run`."""
     return small_run(tmp_path / "run-dir")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningViewer]:
+    """A viewer of the small run that tests share which only ask."""
+    viewer = RunningViewer(ViewerOptions(small_run(tmp_path_factory.mktemp("small") / "run-dir")))
+    yield viewer
+    viewer.stop()

@@ -19,7 +19,7 @@ from tests.viewer.captures import (
     write_rollout,
     write_run,
 )
-from tests.viewer.server import View
+from tests.viewer.server import RunningViewer, View
 
 
 def test_run_page_and_twin_have_totals_series_and_rollouts(run_dir: Path, view: View) -> None:
@@ -62,25 +62,23 @@ def test_run_page_and_twin_have_totals_series_and_rollouts(run_dir: Path, view: 
     ],
 )  # fmt: skip
 def test_rollouts_can_be_filtered_and_sorted(
-    run_dir: Path, view: View, query: dict[str, str], expected: list[str]
+    small: RunningViewer, query: dict[str, str], expected: list[str]
 ) -> None:
     """Filters and orders of the query string decide which rollouts are listed, on the page as in the twin."""
-    viewer = view(run_dir)
-    data = viewer.json("/run.json", **query)
+    data = small.json("/run.json", **query)
     assert [row["rollout_id"] for row in data["rollouts"]] == expected
     assert data["matching"] == len(expected)
-    page = viewer.page("/", **query)
+    page = small.page("/", **query)
     assert page.count("data-row") == len(expected)
 
 
 @pytest.mark.parametrize(
     "query", ["sort=nothing", "state=x", "attempt=-1", "reward_min=much", "order=up"]
 )
-def test_a_query_that_makes_no_sense_is_refused(run_dir: Path, view: View, query: str) -> None:
+def test_a_query_that_makes_no_sense_is_refused(small: RunningViewer, query: str) -> None:
     """A value that is none is answered with 400 and the reason, not with a guess."""
-    viewer = view(run_dir)
-    assert viewer.client.get(f"/?{query}").status_code == 400
-    answer = viewer.client.get(f"/run.json?{query}")
+    assert small.client.get(f"/?{query}").status_code == 400
+    answer = small.client.get(f"/run.json?{query}")
     assert answer.status_code == 400
     assert query.split("=", maxsplit=1)[0] in answer.json()["error"]
 

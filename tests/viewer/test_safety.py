@@ -14,7 +14,7 @@ import pytest
 
 from tests.viewer.captures import append, chat_call, conversation, write_rollout, write_run
 from tests.viewer.payloads import PAYLOADS, hostile_record
-from tests.viewer.server import View
+from tests.viewer.server import RunningViewer, View
 
 TOKEN = "a-token-of-the-tests-0123456789"
 
@@ -23,11 +23,10 @@ TOKEN = "a-token-of-the-tests-0123456789"
     "host",
     ["evil.example", "evil.example:8687", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "", "[::2]:80", "0x7f000001"],
 )  # fmt: skip
-def test_other_hosts_are_not_answered(run_dir: Path, view: View, host: str) -> None:
+def test_other_hosts_are_not_answered(small: RunningViewer, host: str) -> None:
     """A name that was pointed at this machine gets nothing of the files."""
-    viewer = view(run_dir)
     for path in ("/", "/run.json", "/api/services", "/rollout/0-0/call/0/raw/line"):
-        answer = viewer.client.get(path, headers={"host": host})
+        answer = small.client.get(path, headers={"host": host})
         assert answer.status_code == 421
         assert "0-0" not in answer.text
 
@@ -35,9 +34,9 @@ def test_other_hosts_are_not_answered(run_dir: Path, view: View, host: str) -> N
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:1", "127.0.0.1:99", "[::1]:8687", "127.9.9.9"]
 )
-def test_loopback_names_are_answered(run_dir: Path, view: View, host: str) -> None:
+def test_loopback_names_are_answered(small: RunningViewer, host: str) -> None:
     """All names of this machine itself are good, whatever the port (it may be forwarded)."""
-    assert view(run_dir).client.get("/run.json", headers={"host": host}).status_code == 200
+    assert small.client.get("/run.json", headers={"host": host}).status_code == 200
 
 
 def test_a_named_host_is_answered(run_dir: Path, view: View) -> None:
