@@ -45,12 +45,13 @@ from opentelemetry.trace import (
 
 from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run, open_run
-from otel_gym.tracing.backfill import EndpointSink, export_rollouts
+from otel_gym.tracing.backfill import export_rollouts
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.files import capture_files, open_capture, read_lines
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline
+from otel_gym.tracing.sinks import EndpointSink
 from otel_gym.tracing.span_data import SpanData
 from otel_gym.tracing.spans import RecordPlace, span_from_record
 

@@ -176,9 +176,10 @@ def _export(
     )
 
     from otel_gym.cli.output import console
-    from otel_gym.tracing.backfill import EndpointSink, FileSink, export_rollouts, rollouts_of
+    from otel_gym.tracing.backfill import export_rollouts, rollouts_of
     from otel_gym.tracing.jobs import export_in_parallel
     from otel_gym.tracing.options import span_options
+    from otel_gym.tracing.sinks import EndpointSink, FileSink
 
     options = span_options(settings)
     chosen = rollouts_of(root, selection)

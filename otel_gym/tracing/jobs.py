@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from otel_gym.correlation.run import Run
-from otel_gym.tracing.backfill import EndpointSink, Summary, export_rollouts
+from otel_gym.tracing.backfill import Summary, export_rollouts
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.options import SpanOptions
+from otel_gym.tracing.sinks import EndpointSink
 
 PART_BYTES: Final = 32 * 1024 * 1024
 """Files dealt out together, unless one alone is larger."""

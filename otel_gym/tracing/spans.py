@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
-from otel_gym.correlation.rollout_id import indices
 from otel_gym.correlation.run import Run
 from otel_gym.correlation.trace_ids import root_span_id, span_id, trace_id
 from otel_gym.dialects.usage import read_usage
@@ -20,8 +18,17 @@ from otel_gym.tracing import openinference
 from otel_gym.tracing.content import add_content
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.providers import provider_name
-from otel_gym.tracing.reading import count, mapping, number, sequence, strings, text, whole
-from otel_gym.tracing.request_facts import OPERATIONS, add_request, conversation_of
+from otel_gym.tracing.reading import count, mapping, number, text, whole
+from otel_gym.tracing.record_facts import (
+    add_client,
+    add_conversation,
+    add_engine,
+    add_resend,
+    add_sampling,
+    add_stream,
+    add_upstream,
+)
+from otel_gym.tracing.request_facts import OPERATIONS, add_request
 from otel_gym.tracing.response_facts import (
     LIMIT_REASONS,
     add_openai_response,
@@ -43,10 +50,7 @@ from otel_gym.tracing.span_data import (
     SpanData,
     Status,
 )
-from otel_gym.tracing.w3c import is_span_id, is_trace_id, parse_traceparent
-
-LINK_KIND: Final = "otel_gym.link"
-"""Attribute of every link: `inbound` (the caller's trace), `rollout` (the rollout's root), `attempt` (the attempt before)."""
+from otel_gym.tracing.trace_place import LINK_KIND, place_in_trace, rollout_names
 
 NOT_FAILURES: Final = frozenset({"incomplete", "cancelled"})
 """Error categories of calls that did not fail: cut by a limit, or given up by the caller."""
@@ -66,34 +70,11 @@ class RecordPlace:
     """Where the line begins in the (uncompressed) file."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """What follows from the names of a run and a rollout alone."""
-
-    trace_id: str
-    root_span_id: str
-    facts: tuple[tuple[str, AttributeValue], ...]
-
-
-@lru_cache(maxsize=4096)
-def _names(run_id: str, rollout_id: str) -> _Names:
-    facts: list[tuple[str, AttributeValue]] = [
-        ("otel_gym.run.id", run_id),
-        ("otel_gym.rollout.id", rollout_id),
-    ]
-    numbers = indices(rollout_id)
-    if numbers is not None:
-        for name, value in zip(("task", "rollout", "attempt"), numbers, strict=True):
-            if value < 2**63:
-                facts.append((f"otel_gym.{name}.index", value))
-    return _Names(trace_id(run_id, rollout_id), root_span_id(run_id, rollout_id), tuple(facts))
-
-
 def span_from_record(
     raw: Mapping[str, Any], place: RecordPlace, run: Run, options: SpanOptions
 ) -> SpanData:
     """The span of one raw record. Never raises for what a record holds: a value of a wrong type is left out."""
-    names = _names(run.run_id, place.rollout_id)
+    names = rollout_names(run.run_id, place.rollout_id)
     request = mapping(raw.get("request"))
     response = mapping(raw.get("response"))
     dialect = raw.get("dialect")
@@ -109,8 +90,8 @@ def span_from_record(
         "gen_ai.provider.name": provider,
     }
     add_request(facts, request, dialect, mapping(sampling.get("effective")), openai)
-    _add_conversation(facts, raw, request)
-    _add_engine(facts, raw)
+    add_conversation(facts, raw, request)
+    add_engine(facts, raw)
     _add_outcome(facts, raw, response, category)
     if response:
         add_response(facts, response)
@@ -121,7 +102,7 @@ def span_from_record(
         if called:
             facts["otel_gym.tool_calls.count"] = len(called)
             facts["otel_gym.tool_calls.names"] = called[:64]
-    _add_stream(facts, raw, request)
+    add_stream(facts, raw, request)
     facts.update(names.facts)
     model_call_id = str(raw.get("model_call_id"))
     facts["otel_gym.model_call.id"] = text(model_call_id) or ""
@@ -131,13 +112,13 @@ def span_from_record(
     if "model_ref" in raw and (server := text(mapping(raw["model_ref"]).get("name"))) is not None:
         facts["otel_gym.model_server.name"] = server
     if sampling:
-        _add_sampling(facts, sampling)
+        add_sampling(facts, sampling)
     if "resend" in raw:
-        _add_resend(facts, mapping(raw["resend"]))
+        add_resend(facts, mapping(raw["resend"]))
     if "upstream_attempted" in raw:
-        _add_upstream(facts, raw)
+        add_upstream(facts, raw)
     if "client" in raw:
-        _add_client(facts, mapping(raw["client"]))
+        add_client(facts, mapping(raw["client"]))
 
     start_ns = unix_ns(raw.get("started_at"))
     end_ns = max(start_ns, unix_ns(raw.get("completed_at")))
@@ -163,7 +144,7 @@ def span_from_record(
         status=_status(raw, response, category),
     )
     if "trace" in raw:
-        _place_in_trace(span, mapping(raw["trace"]), names)
+        place_in_trace(span, mapping(raw["trace"]), names)
     if options.content != "NO_CONTENT":
         add_content(span, dialect, request, response, place, options)
     return span
@@ -172,7 +153,7 @@ def span_from_record(
 def rollout_span(record: Mapping[str, Any], run: Run, options: SpanOptions) -> SpanData:
     """The root span of a rollout: `invoke_agent <agent>`, from the content of its `<rollout_id>.rollout.json`."""
     rollout_id = str(record.get("rollout_id"))
-    names = _names(run.run_id, rollout_id)
+    names = rollout_names(run.run_id, rollout_id)
     totals = mapping(record.get("totals"))
     agent = text(record.get("agent"))
     facts: dict[str, AttributeValue] = {"gen_ai.operation.name": "invoke_agent"}
@@ -258,24 +239,6 @@ def unix_ns(seconds: object) -> int:
     return round(value * 1e6) * 1000 if value is not None and 0 <= value < 9e9 else 0
 
 
-def _add_conversation(
-    facts: dict[str, AttributeValue], raw: Mapping[str, Any], request: Mapping[str, Any]
-) -> None:
-    conversation = text(raw.get("client_session_id"))
-    if conversation is None and "conversation" in request:
-        conversation = conversation_of(request)
-    if conversation is not None:
-        facts["gen_ai.conversation.id"] = conversation
-
-
-def _add_engine(facts: dict[str, AttributeValue], raw: Mapping[str, Any]) -> None:
-    engine = mapping(raw.get("engine"))
-    if (address := text(engine.get("address"))) is not None:
-        facts["server.address"] = address
-        if (port := whole(engine.get("port"))) is not None:
-            facts["server.port"] = port
-
-
 def _add_outcome(
     facts: dict[str, AttributeValue],
     raw: Mapping[str, Any],
@@ -310,124 +273,9 @@ def _add_outcome(
         facts["otel_gym.response.truncated"] = True
 
 
-def _add_stream(
-    facts: dict[str, AttributeValue], raw: Mapping[str, Any], request: Mapping[str, Any]
-) -> None:
-    stream = mapping(raw.get("stream"))
-    streamed = bool(stream) or request.get("stream") is True
-    if not streamed:
-        return
-    first = number(raw.get("latency_ttft_ms"))
-    if first is not None:
-        facts["gen_ai.response.time_to_first_chunk"] = first / 1000.0
-    if (chunks := count(stream.get("chunks"))) is not None:
-        facts["otel_gym.stream.chunks"] = chunks
-    if stream:
-        facts["otel_gym.stream.terminal"] = text(stream.get("terminal")) or "none"
-
-
-def _add_sampling(facts: dict[str, AttributeValue], sampling: Mapping[str, Any]) -> None:
-    pinned = sampling.get("pinned")
-    if names := strings(sorted(pinned) if type(pinned) is dict else sequence(pinned)):
-        facts["otel_gym.sampling.pinned"] = names
-    overridden = sampling.get("overridden")
-    names = strings(sorted(overridden) if type(overridden) is dict else sequence(overridden))
-    if names:
-        facts["otel_gym.sampling.overridden"] = names
-        requested = mapping(sampling.get("requested"))
-        for name in names:
-            value = requested.get(name)
-            if type(value) is bool:
-                facts[f"otel_gym.sampling.requested.{name}"] = value
-            elif (wanted := text(value)) is not None:
-                facts[f"otel_gym.sampling.requested.{name}"] = wanted
-            elif (integer := whole(value)) is not None:
-                facts[f"otel_gym.sampling.requested.{name}"] = integer
-            elif type(value) is float:
-                facts[f"otel_gym.sampling.requested.{name}"] = value
-    if (digest := text(sampling.get("outbound_sha256"))) is not None:
-        facts["otel_gym.sampling.outbound_sha256"] = digest
-
-
-def _add_resend(facts: dict[str, AttributeValue], resend: Mapping[str, Any]) -> None:
-    if (times := count(resend.get("count"))) is not None:
-        facts["otel_gym.resend.count"] = times
-    if (of := text(resend.get("of"))) is not None:
-        facts["otel_gym.resend.of"] = of
-    if (reason := text(resend.get("reason"))) is not None:
-        facts["otel_gym.resend.reason"] = reason
-
-
-def _add_upstream(facts: dict[str, AttributeValue], raw: Mapping[str, Any]) -> None:
-    if type(raw["upstream_attempted"]) is bool:
-        facts["otel_gym.upstream.attempted"] = raw["upstream_attempted"]
-    status = whole(raw.get("upstream_status_code"))
-    if status is not None and status != raw.get("status_code"):
-        facts["otel_gym.upstream.status_code"] = status
-    if (source := text(raw.get("response_source"))) is not None:
-        facts["otel_gym.response.source"] = source
-    if (reason := text(raw.get("local_response_reason"))) is not None:
-        facts["otel_gym.response.local_reason"] = reason
-
-
-def _add_client(facts: dict[str, AttributeValue], client: Mapping[str, Any]) -> None:
-    if (agent := text(client.get("agent_id"))) is not None:
-        facts["otel_gym.client.agent.id"] = agent
-    if (parent := text(client.get("parent_id"))) is not None:
-        facts["otel_gym.client.parent.id"] = parent
-    if (kind := text(client.get("request_kind"))) is not None:
-        facts["otel_gym.client.request_kind"] = kind
-    for name, value in list(mapping(client.get("headers")).items())[:64]:
-        if values := strings(value if type(value) is list else [value]):
-            facts[f"http.request.header.{text(name)}"] = values
-    for name, value in list(mapping(client.get("baggage")).items())[:64]:
-        if (member := text(value)) is not None:
-            facts[f"otel_gym.baggage.{text(name)}"] = member
-
-
 def _status(raw: Mapping[str, Any], response: Mapping[str, Any], category: str | None) -> Status:
     """ERROR with the provider's own message, or the exception's, for a failed call, else unset."""
     if category is None or category in NOT_FAILURES:
         return NO_STATUS
     message = error_of(response)[1] or text(mapping(raw.get("exception")).get("message"))
     return Status(ERROR, message or "")
-
-
-def _place_in_trace(span: SpanData, trace: Mapping[str, Any], names: _Names) -> None:
-    """Applies what the record says of its trace: ids as the caller's headers and the mode made them, and the link."""
-    inbound = mapping(trace.get("inbound"))
-    caller = parse_traceparent(inbound.get("traceparent"))
-    recorded_trace, recorded_parent = trace.get("trace_id"), trace.get("parent_span_id")
-    recorded_span = trace.get("span_id")
-    if is_span_id(recorded_span):
-        span.span_id = str(recorded_span)
-    mode = trace.get("mode")
-    if caller is None:
-        if is_trace_id(recorded_trace):
-            span.trace_id = str(recorded_trace)
-        if is_span_id(recorded_parent):
-            span.parent_span_id = str(recorded_parent)
-        return
-    state = text(inbound.get("tracestate")) or ""
-    continued = (
-        caller.trace_id == recorded_trace
-        if is_trace_id(recorded_trace)
-        else mode == "parent" or caller.trace_id == names.trace_id
-    )
-    if continued:
-        span.trace_id, span.parent_span_id = caller.trace_id, caller.span_id
-        span.parent_is_remote = True
-        span.trace_state = state
-        if caller.trace_id != names.trace_id:
-            span.links.append(
-                Link(names.trace_id, names.root_span_id, attributes={LINK_KIND: "rollout"})
-            )
-        return
-    if is_trace_id(recorded_trace):
-        span.trace_id = str(recorded_trace)
-    if is_span_id(recorded_parent):
-        span.parent_span_id = str(recorded_parent)
-    if mode != "ignore":
-        span.links.append(
-            Link(caller.trace_id, caller.span_id, state, attributes={LINK_KIND: "inbound"})
-        )

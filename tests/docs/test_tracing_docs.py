@@ -10,7 +10,7 @@ import pytest
 from otel_gym.settings import BridgeSettings
 from otel_gym.tracing.content import CUT_BYTES, DETAILS_EVENT, REFERENCE
 from otel_gym.tracing.semconv import CONVENTIONS, known_attributes
-from otel_gym.tracing.spans import LINK_KIND
+from otel_gym.tracing.trace_place import LINK_KIND
 from tests.docs.tracing_tables import DOCS, filled, tables
 
 

@@ -7,19 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from otel_gym.counters import COUNTERS
+from otel_gym.tracing.convention import Attribute, Instrument
 from otel_gym.tracing.metrics import GAUGES, HISTOGRAMS
 from otel_gym.tracing.providers import DIALECTS, HOSTS, PORTS, SERVERS
-from otel_gym.tracing.semconv import (
-    COMMON,
-    CONVENTIONS,
-    GENAI_0_1,
-    GENAI_1_41,
-    OPENINFERENCE,
-    OWN,
-    TEMPLATES,
-    Attribute,
-    Instrument,
-)
+from otel_gym.tracing.semconv import CONVENTIONS
+from otel_gym.tracing.semconv_genai import GENAI_0_1, GENAI_1_41
+from otel_gym.tracing.semconv_openinference import OPENINFERENCE
+from otel_gym.tracing.semconv_own import COMMON, OWN, TEMPLATES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

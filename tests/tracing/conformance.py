@@ -9,12 +9,9 @@ from typing import Any
 import jsonschema
 import orjson
 
-from otel_gym.tracing.semconv import (
-    TEMPLATES,
-    Attribute,
-    deprecated_names,
-    known_attributes,
-)
+from otel_gym.tracing.convention import Attribute
+from otel_gym.tracing.semconv import deprecated_names, known_attributes
+from otel_gym.tracing.semconv_own import TEMPLATES
 from otel_gym.tracing.span_data import CLIENT, ERROR, INTERNAL, SpanData
 from tests.tracing.content_schemas import SCHEMAS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from tests.tracing.records import BASE_TIME, append, call_id, fill, gym_record
 
 Captures = tuple[Path, Run]
 Captured = pytest.CaptureFixture[str]
+NO_METRICS = {**os.environ, "OTEL_METRICS_EXPORTER": "none"}
 PROGRAM = [sys.executable, "-c", "from otel_gym.cli.main import main; main()"]
 
 
@@ -194,12 +196,12 @@ def test_a_backend_that_stays_away_ends_the_export(
     captures: Captures, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     """An export from files gives up after a bound, with code 1 and the reason; running it again is the cure."""
-    from otel_gym.tracing import backfill
+    from otel_gym.tracing import sinks
 
     monkeypatch.setattr(
-        backfill.EndpointSink.__init__,
+        sinks.EndpointSink.__init__,
         "__kwdefaults__",
-        {**backfill.EndpointSink.__init__.__kwdefaults__, "give_up_s": 0.1},
+        {**sinks.EndpointSink.__init__.__kwdefaults__, "give_up_s": 0.1},
     )
     dead = Receiver()
     dead.close()
@@ -279,7 +281,10 @@ def test_follow_runs_until_it_is_asked_to_end(captures: Captures, receiver: Rece
     fill(directory, rollouts=2, calls=3)
     command = [*PROGRAM, "export", str(directory), "--follow"]
     sidecar = subprocess.Popen(
-        [*command, "--endpoint", receiver.url], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        [*command, "--endpoint", receiver.url],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=NO_METRICS,
     )
     try:
         _until(lambda: len(receiver.distinct) == 6)
@@ -291,7 +296,7 @@ def test_follow_runs_until_it_is_asked_to_end(captures: Captures, receiver: Rece
         assert b"exported 7 spans" in out
     finally:
         sidecar.kill()
-        sidecar.wait()
+        sidecar.communicate()
 
 
 def test_a_killed_sidecar_goes_on_where_it_was(captures: Captures, receiver: Receiver) -> None:
@@ -309,7 +314,9 @@ def test_a_killed_sidecar_goes_on_where_it_was(captures: Captures, receiver: Rec
     config = directory.parent / "gym.yaml"
     config.write_text("otel_gym: {export_batch_max_spans: 50}\n")
     command += ["--endpoint", receiver.url, "--config", str(config)]
-    first = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=NO_METRICS
+    )
     try:
         _until(lambda: len(receiver.requests) >= 3)
     finally:
@@ -318,14 +325,16 @@ def test_a_killed_sidecar_goes_on_where_it_was(captures: Captures, receiver: Rec
     receiver.answer = lambda request: Reply()
     for _ in range(50):
         gate.release()
-    second = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    second = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=NO_METRICS
+    )
     try:
         _until(lambda: len(receiver.distinct) == 400)
     finally:
         second.terminate()
         second.wait(timeout=30)
     expected = {
-        span.span_id: encode_span(span)
+        span.span_id: Span.FromString(encode_span(span)).SerializeToString()
         for each in written
         for span in [
             span_from_record(

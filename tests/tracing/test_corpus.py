@@ -15,11 +15,12 @@ from otel_gym.capture.tape import BodyTape
 from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run
 from otel_gym.dialects import is_event_stream
-from otel_gym.tracing.backfill import EndpointSink, Selection, export_rollouts, rollouts_of
+from otel_gym.tracing.backfill import Selection, export_rollouts, rollouts_of
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits
+from otel_gym.tracing.sinks import EndpointSink
 from otel_gym.tracing.span_data import ERROR
 from otel_gym.tracing.spans import NOT_FAILURES, RecordPlace, span_from_record
 from tests.corpus.exchanges import Recorded, exchanges

@@ -17,7 +17,8 @@ from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.metrics import Metrics, install_metrics, metric_names
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits
-from otel_gym.tracing.semconv import CONVENTIONS, DURATION_BUCKETS, TOKEN_BUCKETS
+from otel_gym.tracing.semconv import CONVENTIONS
+from otel_gym.tracing.semconv_genai import DURATION_BUCKETS, TOKEN_BUCKETS
 from otel_gym.tracing.spans import RecordPlace, rollout_span, span_from_record
 from tests.tracing.receiver import Receiver
 from tests.tracing.records import BASE_TIME, REQUESTS, append, gym_record

@@ -13,13 +13,14 @@ from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run
 from otel_gym.counters import counted
 from otel_gym.settings import settings_from
-from otel_gym.tracing.backfill import EndpointSink, Selection, export_rollouts, rollouts_of
+from otel_gym.tracing.backfill import Selection, export_rollouts, rollouts_of
 from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits, live_pipeline
 from otel_gym.tracing.rollout import RolloutRecord, write_rollout_record
+from otel_gym.tracing.sinks import EndpointSink
 from otel_gym.tracing.spans import RecordPlace, span_from_record
 from tests.tracing.receiver import Received, Receiver, Reply, rejecting, span_count
 from tests.tracing.records import BASE_TIME, append, call_id, fill, gym_record
@@ -367,6 +368,7 @@ def test_two_processes_share_a_directory(
     assert cursor.done.missing(written[-1].offset_bytes + written[-1].length_bytes) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_leaves_each_process_its_own(
     captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
 ) -> None:

@@ -9,15 +9,9 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from otel_gym.settings import SEMCONV_VERSIONS
 from otel_gym.tracing.call_metrics import LABELS
 from otel_gym.tracing.request_facts import OPERATIONS
-from otel_gym.tracing.semconv import (
-    CONVENTIONS,
-    GENAI_0_1,
-    GENAI_1_41,
-    OWN,
-    deprecated_names,
-    known_attributes,
-    naming,
-)
+from otel_gym.tracing.semconv import CONVENTIONS, deprecated_names, known_attributes, naming
+from otel_gym.tracing.semconv_genai import GENAI_0_1, GENAI_1_41
+from otel_gym.tracing.semconv_own import OWN
 
 
 def constants(module: object, prefix: str) -> set[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -175,6 +178,57 @@ def test_certificates_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     for protocol in ("http/protobuf", "grpc"):
         with pytest.raises(ExportError, match="cannot be read"):
             open_sender(OtlpEndpoint("https://127.0.0.1:1", protocol, certificate=missing))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A key and a self-signed certificate for 127.0.0.1, made for this run."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    key, made = folder / "key.pem", folder / "certificate.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key), "-out", str(made),
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return key, made
+
+
+def test_tls_over_http(certificate: tuple[Path, Path], body: bytes) -> None:
+    """The certificate of the variable is trusted, and no other is."""
+    key, made = certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    receiver = Receiver(tls=context)
+    try:
+        url = f"https://127.0.0.1:{receiver.port}/v1/traces"
+        assert send(OtlpEndpoint(url, certificate=str(made)), body) == Answer("accepted")
+        answer = send(OtlpEndpoint(url), body)
+        assert answer.kind == "retry"
+        assert "certificate" in answer.reason.lower()
+    finally:
+        receiver.close()
+
+
+def test_tls_over_grpc(certificate: tuple[Path, Path], body: bytes) -> None:
+    """gRPC with an https URL is encrypted and checks the server."""
+    key, made = certificate
+    server = grpc.server(ThreadPoolExecutor(2))
+    service = Service()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(service, server)
+    credentials = grpc.ssl_server_credentials([(key.read_bytes(), made.read_bytes())])
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    try:
+        url = f"https://127.0.0.1:{port}"
+        assert send(OtlpEndpoint(url, "grpc", certificate=str(made)), body) == Answer("accepted")
+        assert send(OtlpEndpoint(url, "grpc", timeout_s=2.0), body).kind == "retry"
+        assert len(service.requests) == 1
+    finally:
+        server.stop(None)
 
 
 @pytest.mark.parametrize(
