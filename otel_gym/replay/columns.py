@@ -206,12 +206,12 @@ def narrowed(values: Array) -> Array:
     return np.ascontiguousarray(values, dtype=name)
 
 
-def column_from_text(text: bytes) -> Column | None:
-    """The column of a JSON array text, or null where the list must stay JSON."""
-    integers = parse_int_array(text)
+def column_from_text(text: bytes, start: int = 0, end: int | None = None) -> Column | None:
+    """The column of the JSON array text in `text[start:end]`, or null where the list must stay JSON."""
+    integers = parse_int_array(text, start, end)
     if integers is not None:
         return Column(narrowed(integers))
-    floats = _floats_from_text(text)
+    floats = _floats_from_text(text[start:end])
     return None if floats is None else Column(floats)
 
 

@@ -4,11 +4,13 @@ A text is accepted only when it is exactly what a compact JSON writer gives for 
 acceptance proves that the array replays as the same JSON value. Everything else gives null: ragged or
 empty lists, floats, booleans, nulls, integers of more than 18 digits, invalid JSON.
 
-The proof needs no second pass over the text. Let the numbers end at positions e0, e1, ...; directly after
-each end come at least the bytes that the shape wants there (`,` inside a row, `],[` after a row, and so on,
-compared byte by byte). If the count of bytes that are not digits equals the sum of what the shape wants,
-there is nothing else between the numbers. If the count of digits equals the sum of the canonical lengths
-of the values read, no number has a leading zero or more digits than were read.
+The proof needs no second pass over the text. Let the numbers end at positions e0, e1, ...; after the last
+number of each row come at least the bytes that the shape wants there (`],[`, or more brackets, compared byte
+by byte), and at least one byte after each other number. If the count of bytes that are not digits equals the
+sum of what the shape wants, there is nothing else between the numbers; if there is one comma less than there
+are numbers, that one byte is a comma everywhere. (A minus sign counts as part of its number, and must not
+follow a digit.) If the count of digits equals the sum of the canonical
+lengths of the values read, no number has a leading zero or more digits than were read.
 """
 
 from __future__ import annotations
@@ -25,29 +27,37 @@ Ints = npt.NDArray[Any]
 _CHUNK_BYTES: Final = 1 << 17  # temporaries of one chunk stay in the second-level cache
 _MAX_DEPTH: Final = 8
 _MAX_DIGITS: Final = 18  # every such number fits an int64
-_WHITESPACE: Final = b" \t\r\n"
+_SPACES: Final = (b" ", b"\n", b"\t", b"\r")
 _SPLIT_NUMBER: Final = re.compile(rb"[0-9-][ \t\r\n]+[0-9-]")
 _COMMA, _MINUS, _ZERO = 44, 45, 48
 
 
-def parse_int_array(text: bytes | memoryview) -> Ints | None:
-    """The integers of a JSON array text as int16..int64 (not yet narrowed), or null if not regular."""
-    raw = bytes(text)
-    array = _parse_compact(raw)
-    spaced = array is None and any(raw.find(space) >= 0 for space in (b" ", b"\n", b"\t", b"\r"))
-    if spaced and not _SPLIT_NUMBER.search(raw):
-        return _parse_compact(raw.translate(None, _WHITESPACE))
-    return array
+def parse_int_array(text: bytes, start: int = 0, end: int | None = None) -> Ints | None:
+    """The integers of the JSON array text in `text[start:end]`, or null if it is not regular.
 
-
-def _parse_compact(raw: bytes) -> Ints | None:
-    depth = len(raw[:64]) - len(raw[:64].lstrip(b"["))
-    if not 1 <= depth <= _MAX_DEPTH or not raw.endswith(b"]" * depth):
+    The type is int16 or int64, not yet narrowed.
+    """
+    end = len(text) if end is None else end
+    array = _parse_compact(text, start, end)
+    if array is not None or all(text.find(space, start, end) < 0 for space in _SPACES):
+        return array
+    spaced = text[start:end]
+    if _SPLIT_NUMBER.search(spaced):
         return None
-    row_end = raw.find(b"]")
-    columns = raw.count(b",", 0, row_end) + 1
-    scan = _Scan(raw, depth, columns)
-    values = None if b"-" in raw else scan.short_values()
+    compact = spaced.translate(None, b"".join(_SPACES))
+    return _parse_compact(compact, 0, len(compact))
+
+
+def _parse_compact(text: bytes, start: int, end: int) -> Ints | None:
+    opening = text[start : min(end, start + _MAX_DEPTH + 2)]
+    depth = len(opening) - len(opening.lstrip(b"["))
+    if not 1 <= depth <= _MAX_DEPTH or not text.endswith(b"]" * depth, start, end):
+        return None
+    if opening[depth] not in b"-0123456789":
+        return None
+    columns = text.count(b",", start, text.find(b"]", start, end)) + 1
+    scan = _Scan(text, (start, end), depth, columns)
+    values = scan.short_values() if text.find(b"-", start, end) < 0 else None
     if values is None:
         values = scan.long_values()
     if values is None:
@@ -59,45 +69,38 @@ def _parse_compact(raw: bytes) -> Ints | None:
 class _Scan:
     """One array text being read: where its numbers end, and whether that agrees with a regular shape."""
 
-    def __init__(self, raw: bytes, depth: int, columns: int) -> None:
-        self.raw = raw
-        self.bytes: Bytes = np.frombuffer(raw, dtype=np.uint8)
+    def __init__(self, text: bytes, span: tuple[int, int], depth: int, columns: int) -> None:
+        self.text = text
+        self.span = span
+        self.bytes: Bytes = np.frombuffer(text, np.uint8, span[1] - span[0], span[0])
         self.depth = depth
         self.columns = columns
-        self.count = 0
-        self.other_bytes = 0
-        self.row_ends: list[npt.NDArray[np.int64]] = []
-        self.regular = True
+        self._begin()
 
     def _chunks(self) -> list[tuple[int, int]]:
-        """Slices of the text, each ending after a comma or at the text's end."""
+        """Slices of the array's text, each ending after a comma or at the text's end."""
         spans = []
-        start, size = 0, len(self.raw)
-        while start < size:
-            end = size
-            if size - start > _CHUNK_BYTES:
-                end = self.raw.rfind(b",", start, start + _CHUNK_BYTES) + 1
+        first, last = self.span
+        start = first
+        while start < last:
+            end = last
+            if last - start > _CHUNK_BYTES:
+                end = self.text.rfind(b",", start, start + _CHUNK_BYTES) + 1
                 if end <= start:
                     return []
-            spans.append((start, end))
+            spans.append((start - first, end - first))
             start = end
         return spans
 
     def _begin(self) -> None:
-        self.count = self.other_bytes = 0
-        self.row_ends = []
-        self.regular = True
+        self.count = self.commas = self.other_bytes = 0
+        self.row_ends: list[npt.NDArray[np.int64]] = []
 
     def _separators(self, chunk: Bytes, ends: npt.NDArray[np.int64], start: int) -> None:
-        """Check the byte after each number of a row but its last, and remember where rows end."""
-        after = chunk[1:].take(ends)
+        """Count numbers and commas, and remember where rows end."""
+        self.commas += int(np.count_nonzero(chunk == _COMMA))
         first_row_end = (self.columns - 1 - self.count) % self.columns
-        rows = ends[first_row_end :: self.columns]
-        commas = int(np.count_nonzero(after == _COMMA))
-        row_commas = int(np.count_nonzero(after[first_row_end :: self.columns] == _COMMA))
-        if row_commas or commas != len(ends) - len(rows):
-            self.regular = False
-        self.row_ends.append(rows + start)
+        self.row_ends.append(ends[first_row_end :: self.columns] + start)
         self.count += len(ends)
 
     def short_values(self) -> Ints | None:
@@ -127,7 +130,7 @@ class _Scan:
                 len(values) + int(np.count_nonzero(values > 9)) + int(np.count_nonzero(values > 99))
             )
             self._separators(chunk, ends, start)
-            if digits != canonical or not self.regular:
+            if digits != canonical:
                 return None
             read.append(values)
         if not read:
@@ -161,14 +164,13 @@ class _Scan:
                 scale *= 10
             leading_zero = (chunk.take(starts) == _ZERO) & (lengths > 1)
             negative = (starts > 0) & (chunk.take(starts - 1, mode="clip") == _MINUS)
-            if leading_zero.any() or (negative & (values == 0)).any():
+            signed_to_digit = negative & (starts > 1) & is_digit.take(starts - 2, mode="clip")
+            if (leading_zero | signed_to_digit | (negative & (values == 0))).any():
                 return None
             np.negative(values, out=values, where=negative)
             signs = int(np.count_nonzero(negative))
             self.other_bytes += (end - start) - int(np.count_nonzero(is_digit)) - signs
             self._separators(chunk, ends, start)
-            if not self.regular:
-                return None
             read.append(values)
         if not read:
             return None
@@ -176,7 +178,7 @@ class _Scan:
 
     def shape(self) -> tuple[int, ...] | None:
         """The array's shape, if every separator of the text is where that shape wants it."""
-        if not self.count or self.count % self.columns:
+        if not self.count or self.count % self.columns or self.commas != self.count - 1:
             return None
         shape = [self.columns]
         wanted = self.depth + (self.count - self.count // self.columns)
@@ -184,7 +186,7 @@ class _Scan:
         closed = 1
         # From the innermost list outwards: `ends` are the last numbers of the lists with `closed` brackets.
         while closed < self.depth:
-            if int(ends[-1]) + self.depth + 1 != len(self.raw):
+            if int(ends[-1]) + self.depth + 1 != len(self.bytes):
                 return None
             after = self.bytes.take(ends + closed + 1, mode="clip")
             closing = after == ord("]")
@@ -201,7 +203,7 @@ class _Scan:
             shape.append(inner)
             ends = ends[outer]
             closed += 1
-        if len(ends) != 1 or int(ends[0]) + self.depth + 1 != len(self.raw):
+        if len(ends) != 1 or int(ends[0]) + self.depth + 1 != len(self.bytes):
             return None
         if not all(self.bytes[-self.depth :] == ord("]")):
             return None

@@ -250,7 +250,7 @@ def _spans_of(text: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[i
             limit = len(text) if limit < 0 else limit
             quote = text.find(b'"', begin, limit)
             stop = text.rfind(b"]", begin, limit if quote < 0 else quote) + 1
-            column = column_from_text(text[begin:stop])
+            column = column_from_text(text, begin, stop)
         if column is not None:
             yield begin, stop, column
             start = stop
