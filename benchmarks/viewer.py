@@ -111,14 +111,15 @@ class Viewer:
             raise RuntimeError(f"{path}: {answer.status}")
         return first, last, size
 
-    def wait_complete(self) -> float:
-        """Seconds from the start until the index is complete."""
+    def wait_complete(self, calls: int) -> float:
+        """Seconds from the start until the index is complete and the page shows all calls."""
         while True:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
             connection.request("GET", "/run.json?q=-")
-            indexing = json.loads(connection.getresponse().read())["indexing"]
+            page = json.loads(connection.getresponse().read())
             connection.close()
-            if indexing["complete"] and not indexing["running"]:
+            over_time = sum(point["calls"] for point in page["series"]["points"])
+            if page["indexing"]["complete"] and page["totals"]["calls"] == over_time == calls:
                 return time.perf_counter() - self.began
             time.sleep(0.25)
 
@@ -157,7 +158,7 @@ def measure(directory: Path, rollouts: int, calls: int) -> dict[str, Any]:
     cold = Viewer(directory)
     result["cold_start_s"] = cold.start_s
     result["cold_first_byte_s"] = cold.get("/")[0]
-    result["cold_complete_s"] = cold.wait_complete()
+    result["cold_complete_s"] = cold.wait_complete(2 * rollouts + calls)
     result["cold_peak_bytes"] = cold.memory_bytes("VmHWM")
     cold.stop()
     result["index_bytes"] = sum(
@@ -167,7 +168,7 @@ def measure(directory: Path, rollouts: int, calls: int) -> dict[str, Any]:
     first, _, _ = warm.get("/")
     result["warm_start_s"] = warm.start_s
     result["warm_first_byte_s"] = first
-    result["warm_complete_s"] = warm.wait_complete()
+    result["warm_complete_s"] = warm.wait_complete(2 * rollouts + calls)
     one = f"{rollouts // 20}-2"
     pages = {}
     for name, path in PAGES.items():

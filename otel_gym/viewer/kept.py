@@ -26,24 +26,34 @@ class Kept:
         self._value: Any = None
 
     def get(self) -> Any:
-        """The value; one that takes long to compute may be behind by a few times as long while the index is being made."""
-        with self._lock:
-            generation = self._index.generation
-            if self._generation == generation:
-                return self._value
-            if self._generation < 0 and (value := self._index.kept(self._name)) is not None:
-                self._value, self._generation = value, generation
-                return value
-            settled = not self._index.progress.running
-            if time.monotonic() - self._at > (1 if settled else 10) * self._cost_s:
-                began = time.monotonic()
-                self._value = self._compute()
-                self._at = time.monotonic()
-                self._cost_s = self._at - began
-                self._generation = generation
-                if settled and self._cost_s > WORTH_KEEPING_S:
-                    self._index.keep(self._name, generation, self._value)
+        """The value; while the index is being made or a new value computed, the one before."""
+        if self._generation == self._index.generation:
             return self._value
+        # Whoever finds somebody else computing takes the value before, where there is one.
+        if not self._lock.acquire(blocking=self._generation < 0):
+            return self._value
+        try:
+            return self._renewed()
+        finally:
+            self._lock.release()
+
+    def _renewed(self) -> Any:
+        generation = self._index.generation
+        if self._generation == generation:
+            return self._value
+        if self._generation < 0 and (value := self._index.kept(self._name)) is not None:
+            self._value, self._generation = value, generation
+            return value
+        settled = not self._index.progress.running
+        if settled or time.monotonic() - self._at > 10 * self._cost_s:
+            began = time.monotonic()
+            self._value = self._compute()
+            self._at = time.monotonic()
+            self._cost_s = self._at - began
+            self._generation = generation
+            if settled and self._cost_s > WORTH_KEEPING_S:
+                self._index.keep(self._name, generation, self._value)
+        return self._value
 
 
 WORTH_KEEPING_S = 0.02

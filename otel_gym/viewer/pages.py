@@ -35,6 +35,7 @@ class Pages:
         self._follower = follower
         self._name = options.directory.name or str(options.directory)
         self._run = RunPage(index)
+        follower.after_refresh.append(self._run.prepare)
         self._rollout = RolloutPage(index, options.jaeger_ui)
         self._call = CallPage(index, options.jaeger_ui)
         self._compare = ComparePage(index)

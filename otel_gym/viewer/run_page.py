@@ -58,6 +58,11 @@ class RunPage:
         self._series = Kept(index, "series", lambda: over_time(index.database))
         self._models = Kept(index, "models", self._compute_models)
 
+    def prepare(self) -> None:
+        """Compute what every page needs, before somebody asks."""
+        for kept in (self._totals, self._series, self._models):
+            kept.get()
+
     def data(self, query: RunQuery) -> dict[str, Any]:
         """Totals, figures over time and one page of rollouts."""
         index = self._index

@@ -15,6 +15,7 @@ from otel_gym.correlation.trace_ids import trace_id
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.viewer.index.database import index_path
 from otel_gym.viewer.index.indexer import Index
+from otel_gym.viewer.kept import Kept
 from tests.viewer.captures import RUN_ID, append, conversation, small_run, write_rollout, write_run
 
 
@@ -224,3 +225,29 @@ def test_a_directory_becomes_a_run_while_it_is_watched(tmp_path: Path) -> None:
     again = _open(directory)
     assert again.refresh() is False, "the kept index is of the run now"
     again.close()
+
+
+def test_what_was_computed_is_there_for_the_next_viewer(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value is computed once for a state of the files, by whichever viewer comes first, and again when they change."""
+    monkeypatch.setattr("otel_gym.viewer.kept.WORTH_KEEPING_S", -1.0)
+    computed: list[int] = []
+
+    def compute() -> int:
+        computed.append(len(computed) + 1)
+        return computed[-1]
+
+    for _ in range(2):
+        index = _open(run_dir)
+        index.refresh()
+        kept = Kept(index, "test", compute)
+        assert (kept.get(), kept.get()) == (1, 1)
+        index.close()
+    append(run_dir, "0-0", conversation("0-0", 6)[5:])
+    index = _open(run_dir)
+    kept = Kept(index, "test", compute)
+    assert kept.get() == 1, "before the files were looked at"
+    index.refresh()
+    assert kept.get() == 2
+    index.close()

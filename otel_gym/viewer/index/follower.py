@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from otel_gym.viewer.index.indexer import Index
@@ -27,6 +28,8 @@ class Follower:
 
     def __init__(self, index: Index) -> None:
         self.index = index
+        self.after_refresh: list[Callable[[], object]] = []
+        """Called in this thread after each refresh, to have ready what pages will ask for."""
         self._asked_at = time.monotonic()
         self._wake = threading.Event()
         self._stopping = False
@@ -56,6 +59,8 @@ class Follower:
         while not self._stopping:
             try:
                 self.index.refresh()
+                for prepare in self.after_refresh:
+                    prepare()
             except (OSError, sqlite3.Error) as error:
                 self.index.problem = f"the index cannot be refreshed: {error}"
                 logger.warning("The index cannot be refreshed: %s", error)

@@ -55,6 +55,7 @@ class JaegerApi:
         self._traces = Traces(index)
         self._search = Search(self._traces)
         self._operations = Kept(index, "operations", self._compute_operations)
+        follower.after_refresh.append(self._operations.get)
 
     def attend(self) -> None:
         """Somebody asks."""
