@@ -85,9 +85,8 @@ class RolloutSpans:
                         self.summary.damaged += 1
                         continue
                     offset = line.offset_bytes
-                    span = span_from_record(
-                        raw, RecordPlace(rollout_id, name, offset), self.run, self.options
-                    )
+                    place = RecordPlace(rollout_id, name, offset)
+                    span = span_from_record(raw, place, self.run, self.options)
                     if record is None:
                         seen.add(span)
                     if since_ns is not None and span.end_ns < since_ns:

@@ -6,10 +6,14 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from typing import Final
 
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 from otel_gym.tracing.scan import Gap
+
+_MOST_GAPS: Final = 64
+"""Places remembered apart for one rollout, so that memory stays bounded however several producers take turns in its file."""
 
 
 class Backlog:
@@ -115,5 +119,8 @@ class Backlog:
         # The first gap may be being read; only a later one may grow.
         if len(gaps) > 1 and gaps[-1].is_own and gaps[-1].end == start:
             gaps[-1] = gaps[-1]._replace(end=end)
+        elif len(gaps) >= _MOST_GAPS:
+            # Records of other producers lie between; sending those again is harmless, but counting them would not be.
+            gaps[-1] = gaps[-1]._replace(end=end, is_own=False)
         else:
             gaps.append(Gap(rollout_id, start, end, True, time.monotonic()))

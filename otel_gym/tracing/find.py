@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from otel_gym.correlation.run import Run
 from otel_gym.correlation.trace_ids import root_span_id, span_id, trace_id
@@ -18,6 +18,8 @@ from otel_gym.tracing.files import (
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import SUFFIX, rollout_record_ids
 from otel_gym.tracing.spans import RecordPlace, span_from_record
+
+_BLOCK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ def find_id(directory: Path, run: Run, wanted: str) -> Iterator[Found]:
 
     `wanted` is a trace id, a span id or a `model_call_id`. A file is read only where it can hold the id.
     """
+    found = list(_find(directory, run, wanted, everywhere=False))
+    # An id that stands in no file may still be the digest of a call id that is no 32 hex digits: then every record is looked at.
+    yield from found or _find(directory, run, wanted, everywhere=True)
+
+
+def _find(directory: Path, run: Run, wanted: str, *, everywhere: bool) -> Iterator[Found]:
     lowered = wanted.lower()
     rollout_ids = sorted(
         {rollout_id for rollout_id, _ in capture_files(directory)}
@@ -53,7 +61,25 @@ def find_id(directory: Path, run: Run, wanted: str) -> Iterator[Found]:
         is_whole = lowered == trace
         if is_whole or lowered == root:
             yield Found(rollout_id, rollout_id + SUFFIX, 0, 0, 0, trace, root, None, None)
-        yield from _in_file(directory, run, rollout_id, None if is_whole else wanted)
+        if is_whole or everywhere or _holds(directory, rollout_id, wanted):
+            yield from _in_file(directory, run, rollout_id, None if is_whole else wanted)
+
+
+def _holds(directory: Path, rollout_id: str, wanted: str) -> bool:
+    """Whether the captures of a rollout hold `wanted` as text, in any of the forms it may have there."""
+    file = open_capture(directory, rollout_id)
+    if file is None:
+        return False
+    forms = {wanted.encode("utf-8", "replace"), wanted.lower().encode("utf-8", "replace")}
+    overlap = max(len(form) for form in forms)
+    rest = b""
+    with file:
+        while block := file.read(_BLOCK_BYTES):
+            block = rest + block
+            if any(form in block for form in forms):
+                return True
+            rest = block[-overlap:]
+    return False
 
 
 def _in_file(directory: Path, run: Run, rollout_id: str, wanted: str | None) -> Iterator[Found]:

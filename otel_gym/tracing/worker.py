@@ -153,18 +153,41 @@ class Worker:
     ) -> bool:
         """Adds the span of a record to the batch; false where it did not fit."""
         name = record_file_name(rollout_id)
+        source = Source(
+            name,
+            self._fingerprint(rollout_id),
+            done_from,
+            end,
+            str(record.get("model_call_id")),
+        )
         place = RecordPlace(rollout_id, name, offset)
-        span = span_from_record(record, place, self._run, self._options)
-        encoded = encode_span(span)
+        try:
+            span = span_from_record(record, place, self._run, self._options)
+            encoded = encode_span(span)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one record, the others go on
+            self._park(source, f"cannot become a span: {error!r}")
+            return True
         if not self.batch.fits(encoded):
             return False
-        if is_own and self._on_span is not None:
-            self._on_span(span, record)
-        mark = self._fingerprint(rollout_id)
-        self.batch.add(
-            encoded, Source(name, mark, done_from, end, str(record.get("model_call_id")))
-        )
+        if is_own:
+            self._tell(span, record)
+        self.batch.add(encoded, source)
         return True
+
+    def _tell(self, span: SpanData, record: Mapping[str, Any]) -> None:
+        """Metrics of a span; what goes wrong there is counted and does not concern the span."""
+        if self._on_span is None:
+            return
+        try:
+            self._on_span(span, record)
+        except Exception:  # noqa: BLE001 - see above
+            count("export.failures")
+
+    def _park(self, source: Source, reason: str) -> None:
+        """Puts aside what can never be exported, and moves the cursor over it."""
+        self._cursors.park(parked_entry(source, reason))
+        self._cursors.done(*source[:4])
+        count("export.parked")
 
     def _add_rollout(self, rollout_id: str, is_own: bool) -> None:
         read = self._rollouts.read(rollout_id)
@@ -180,8 +203,8 @@ class Worker:
             self._backlog.add_rollouts([rollout_id], is_own=is_own)
             return
         self._rollouts.done(rollout_id, mark)
-        if (is_own or self._follow) and self._on_span is not None:
-            self._on_span(span, record)
+        if is_own or self._follow:
+            self._tell(span, record)
         name = str(span.attributes["otel_gym.record.file"])
         self.batch.add(encoded, Source(name, mark, 0, len(data), rollout_id))
 
@@ -200,10 +223,7 @@ class Worker:
             for line in read_lines(file, position, gap.end):
                 end = line.offset_bytes + line.length_bytes
                 if line.record is None:
-                    source = Source(name, mark, line.offset_bytes, end, "")
-                    self._cursors.park(parked_entry(source, "is no JSON object"))
-                    self._cursors.done(name, mark, position, end)
-                    count("export.parked")
+                    self._park(Source(name, mark, position, end, ""), "is no JSON object")
                 elif not self._add(
                     line.record, rollout_id, line.offset_bytes, end, position, gap.is_own
                 ):

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from otel_gym.correlation.run import Run
 from otel_gym.counters import counted
 from otel_gym.settings import settings_from
 from otel_gym.tracing.backfill import Selection, export_rollouts, rollouts_of
+from otel_gym.tracing.backlog import Backlog
 from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
@@ -459,3 +461,61 @@ def _hex(request: Received) -> bytes:
         for scope in part.scope_spans
         for span in scope.spans
     )
+
+
+def test_a_record_that_cannot_be_mapped_is_parked(
+    captures: Captures,
+    receiver: Receiver,
+    pipeline: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fault in the mapping of one record stops neither the others nor the cursor, and is told."""
+    from otel_gym.tracing import worker
+
+    def faulty(raw: Any, *rest: Any) -> Any:
+        if raw["model_call_id"] == call_id(3):
+            raise RuntimeError("a fault")
+        return span_from_record(raw, *rest)
+
+    monkeypatch.setattr(worker, "span_from_record", faulty)
+    pipe = pipeline()
+    written = fill(captures[0], rollouts=1, calls=6)
+    for each in written:
+        pipe.offer(each)
+    assert pipe.flush(20)
+    assert set(receiver.distinct) == ids(written) - {call_id(3)[:16]}
+    (file,) = (captures[0] / ".otel-gym" / "parked").iterdir()
+    assert "a fault" in file.read_text()
+
+
+def test_a_fault_in_metrics_does_not_concern_spans(
+    captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
+) -> None:
+    """What goes wrong while a call is counted is counted itself; the span goes out."""
+
+    def faulty(span: Any, record: Any) -> None:
+        raise RuntimeError("a fault")
+
+    failures = counted("export.failures")
+    pipe = pipeline()
+    pipe.on_span = faulty
+    pipe.offer(append(captures[0], "1-0", gym_record(1)))
+    assert pipe.flush(20)
+    assert len(receiver.spans) == 1
+    assert counted("export.failures") == failures + 1
+
+
+def test_remembered_places_are_bounded(captures: Captures) -> None:
+    """However several producers take turns in one file, a full backlog remembers a bounded number of places and loses none."""
+    backlog = Backlog(max_records=0, max_bytes=0)
+    for number in range(2000):
+        each = append(captures[0], "1-0", gym_record(number))
+        if number % 2 == 0:
+            assert not backlog.offer(each)
+    gaps = []
+    while (gap := backlog.first_gap()) is not None:
+        gaps.append(gap)
+        backlog.gap_reached(gap, gap.end)
+    assert len(gaps) <= 64
+    assert gaps[0].start == 0
+    assert gaps[-1].end > 1998 * 900
