@@ -51,6 +51,7 @@ _PLAIN_STEP: Final = 20
     "--max-attempts",
     type=click.IntRange(1),
     default=3,
+    envvar="NEMO_GYM_MAX_ROLLOUT_ATTEMPTS",
     show_default=True,
     help="Failed attempts after which --resume leaves a rollout alone.",
 )

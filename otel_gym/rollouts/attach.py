@@ -79,9 +79,16 @@ def model_call_capture(
         if stale:
             found.append(gap(gaps.STALE, f"count={stale}"))
         found += _missing(len(records), invalid, agent_calls)
-    except (OtelGymError, OSError) as error:
+        return _attachment(rollout_id, records, found)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with a rollout's evidence, its result is kept
         _failed(error)
         found.append(gap(gaps.UNREADABLE, str(error)))
+    return _attachment(rollout_id, [], found)
+
+
+def _attachment(
+    rollout_id: str, records: list[ModelCallRecord], found: list[Gap]
+) -> dict[str, Any]:
     attachment: dict[str, Any] = {
         "rollout_id": rollout_id,
         "metrics": metrics_of(records),

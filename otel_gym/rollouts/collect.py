@@ -240,6 +240,10 @@ class Collector:
                 # Its evidence or its row can't be kept, and the next one's could not either.
                 self._on_problem(f"rollout {dispatch.rollout_id}: {error}; no more are dispatched")
                 self._tally.draining = True
+            except Exception:
+                # A fault of ours costs this rollout; it is in neither file, so --resume plays it again.
+                log.exception("rollout %s", dispatch.rollout_id)
+                self._on_problem(f"rollout {dispatch.rollout_id}: could not be kept; see the log")
             finally:
                 self._tally.in_flight -= 1
                 self._progress()

@@ -34,7 +34,8 @@ def failure_of(row: Mapping[str, Any]) -> RolloutFailure | None:
     if not isinstance(failure_class, str) or not failure_class:
         return None
     said = row.get("error")
-    return RolloutFailure(failure_class, said if isinstance(said, str) and said else failure_class)
+    shown = said if isinstance(said, str) and said else failure_class
+    return RolloutFailure(_text(failure_class), _text(shown))
 
 
 def failure_row(
@@ -109,7 +110,7 @@ def agent_of(row: Mapping[str, Any]) -> str | None:
     """The agent that a row names in `agent_ref`."""
     reference = row.get("agent_ref")
     name = reference.get("name") if isinstance(reference, Mapping) else None
-    return name if isinstance(name, str) else None
+    return _text(name) if isinstance(name, str) else None
 
 
 def _identity(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +134,11 @@ def _model_ref(attachment: Mapping[str, Any]) -> dict[str, str] | None:
     if not first or any(one != first for one in references):
         return None
     return {key: value for key, value in first.items() if isinstance(value, str)}
+
+
+def _text(value: str) -> str:
+    """`value` with whatever is no Unicode text replaced: half a surrogate pair can't be written."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def _index(value: Any) -> int | None:

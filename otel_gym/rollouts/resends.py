@@ -22,7 +22,8 @@ def superseded_calls(records: Sequence[ModelCallRecord]) -> set[int]:
         resend = records[position].resend
         if not resend:
             continue
-        earlier = by_id.get(resend.get("of"))
+        of = resend.get("of")
+        earlier = by_id.get(of) if isinstance(of, str) else None
         if earlier is None:
             earlier = _predecessor(records, position, superseded)
         if earlier is not None and earlier != position:

@@ -146,6 +146,17 @@ def test_a_file_that_cannot_be_read(store: CaptureStore) -> None:
     assert counted("attachments.failed") == before + 1
 
 
+@pytest.mark.parametrize(
+    "resend", [{"of": []}, {"of": {}}, {"count": 1}, {"of": "nobody"}, {}, {"of": None}]
+)
+def test_odd_resends(store: CaptureStore, resend: dict[str, Any]) -> None:
+    """Whatever a foreign line has as `resend`, its rollout is attached and nothing is left out on a guess."""
+    store.record(ROLLOUT, raw_call(1.0, request={"model": "other"}, error_category="timeout"))
+    store.record(ROLLOUT, raw_call(2.0, resend=resend))
+    attachment = model_call_capture(store, ROLLOUT)
+    assert attachment["metrics"]["num_resends"] == 0 and "gaps" not in attachment
+
+
 @pytest.mark.parametrize("row", [{}, {"_ng_rollout_id": "a/b"}, {"_ng_task_index": 1}])
 def test_rows_that_name_no_rollout(store: CaptureStore, row: dict[str, Any]) -> None:
     """A row without a usable id is left as it is."""

@@ -234,6 +234,52 @@ async def test_unsettled_calls_are_a_gap(make_stack: MakeStack, tmp_path: Path) 
     assert gaps["model_call_capture_pending"] == "count=1"
 
 
+async def test_a_client_without_the_prefix_is_loud(make_stack: MakeStack, tmp_path: Path) -> None:
+    """An agent whose client lost the prefix made calls that nobody can attach: the row says so, and the call is counted at the server."""
+    stack = make_stack()
+
+    class Losing(CallingAgent):
+        def base_url_for_run(self, base_url: str, body: Any) -> str:
+            return base_url
+
+    agent = stack.serve(Losing(stack.settings))
+    collected = await collect_rollouts(stack.settings, [{"calls": 3}], _options(agent, tmp_path))
+    [row] = read_rows(collected.output)
+    assert row[ATTACHMENT_KEY]["gaps"] == [
+        {"code": "model_call_capture_no_records"},
+        {"code": "model_call_prefix_missing", "detail": "agent=3"},
+    ]
+    assert stack.engine.calls == 3
+
+
+async def test_a_fault_of_ours_costs_one_rollout(
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody expected is logged and told for its own rollout; the others go on, and resume plays it again."""
+    from otel_gym.rollouts import collect
+
+    stack = make_stack()
+    agent = stack.serve(CallingAgent(stack.settings))
+    original = collect.rollout_record
+
+    def faulty(dispatch: Any, *arguments: Any, **named: Any) -> RolloutRecord:
+        if dispatch.rollout_id == "1-0":
+            raise RuntimeError("a fault")
+        return original(dispatch, *arguments, **named)
+
+    monkeypatch.setattr(collect, "rollout_record", faulty)
+    problems: list[str] = []
+    collected = await collect_rollouts(
+        stack.settings, [{}] * 3, _options(agent, tmp_path), on_problem=problems.append
+    )
+    assert (collected.completed, collected.left) == (2, 1)
+    assert problems == ["rollout 1-0: could not be kept; see the log"]
+    monkeypatch.undo()
+    again = await collect_rollouts(stack.settings, [{}] * 3, _options(agent, tmp_path, resume=True))
+    assert again.whole
+    assert _ids(read_rows(again.output)) == ["0-0", "1-0", "2-0"]
+
+
 async def test_agent_gets_the_rollouts_trace_context(make_stack: MakeStack, tmp_path: Path) -> None:
     """The request to /run carries a traceparent that is the rollout's own span."""
     stack = make_stack()

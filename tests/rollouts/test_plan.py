@@ -7,9 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_gym.errors import UsageProblem
-from otel_gym.rollouts.state import read_state
+from otel_gym.rollouts.state import State, read_state
 from otel_gym.rollouts.tasks import plan, read_rows
 from tests.rollouts.conftest import write_rows
 
@@ -135,3 +137,26 @@ def test_resume_where_gym_stopped(tmp_path: Path) -> None:
     dispatches, done, exhausted = read_state(output, failures).remaining(planned, 3)
     assert [one.rollout_id for one in dispatches] == ["0-1-a1", "1-0", "1-1", "1-2"]
     assert (done, exhausted, problems) == (1, 1, [])
+
+
+@given(
+    tasks=st.integers(1, 5),
+    repeats=st.integers(1, 3),
+    data=st.data(),
+)
+def test_resume_is_exact(tasks: int, repeats: int, data: st.DataObject) -> None:
+    """Whatever is done, failed or killed: what resume dispatches, what is done and what is exhausted are all rollouts, each once."""
+    planned, _ = plan(enumerate([{}] * tasks), num_repeats=repeats)
+    keys = [one.key for one in planned]
+    state = State(done=set(data.draw(st.lists(st.sampled_from(keys)))))
+    for key in data.draw(st.lists(st.sampled_from(keys), max_size=20)):
+        state.attempts[key] += 1
+    dispatches, done, exhausted = state.remaining(planned, 3)
+    assert len(dispatches) + done + exhausted == len(planned) == tasks * repeats
+    assert done == len(state.done)
+    for one in dispatches:
+        key, failed = one.rollout.key, state.attempts[one.rollout.key]
+        assert key not in state.done and failed < 3
+        assert one.rollout_id == (f"{key}-a{failed}" if failed else key)
+    ids = [one.rollout_id for one in dispatches]
+    assert len(set(ids)) == len(ids)
