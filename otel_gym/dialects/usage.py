@@ -49,7 +49,7 @@ NOTHING = TokenUsage()
 
 
 def read_usage(dialect: DialectName | str, response: Mapping[str, Any] | None) -> TokenUsage:
-    """The counts in a response's `usage`; Groq's `x_groq.usage` where there is no other."""
+    """The counts in a response's `usage`, and nowhere else."""
     usage = _usage(response)
     if usage is None:
         return NOTHING
@@ -120,12 +120,7 @@ def _usage(response: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if response is None:
         return None
     usage = response.get("usage")
-    if isinstance(usage, Mapping):
-        return usage
-    groq = response.get("x_groq")
-    if isinstance(groq, Mapping) and isinstance(groq.get("usage"), Mapping):
-        return groq["usage"]  # type: ignore[no-any-return]
-    return None
+    return usage if isinstance(usage, Mapping) else None
 
 
 def _details(usage: Mapping[str, Any], *names: str) -> list[Mapping[str, Any]]:

@@ -11,6 +11,9 @@ EXPLAINED = {
         "The usage says cache_read_input_tokens 0 and cache_creation_input_tokens 0, fields that the "
         "OpenAI SDK does not know; a zero that was sent is a zero, not null."
     ),
+    "openai-chat/pydantic__pydantic-ai/test_openrouter_stream_error.json": (
+        "The SDK gives up at the chunk with the error object; that chunk also has the usage, which counts."
+    ),
 }
 """Recordings by path."""
 
