@@ -111,10 +111,7 @@ def add_item(items: list[Any], item: Any, conflict: Conflict, *, coalesce: bool)
             return
         fresh: dict[str, Any] = {}
         for name, value in item.items():
-            if value is None or value.__class__ not in (str, list):
-                fresh[name] = value
-            else:
-                add_delta(fresh, name, value, conflict)
+            add_delta(fresh, name, value, conflict)
         items.append(fresh)
     else:
         items.append(item)
@@ -139,7 +136,7 @@ def fill(target: dict[str, Any], source: dict[str, Any]) -> None:
         have = target.get(key)
         if have is None or have == "" or have == [] or have == {}:
             if value is not None or key not in target:
-                target[key] = value if value is not None else target.get(key)
+                target[key] = value
         elif have.__class__ is dict and value.__class__ is dict:
             fill(have, value)
         elif have.__class__ is list and value.__class__ is list:

@@ -153,6 +153,28 @@ def test_reasoning_refusal_and_details_are_joined() -> None:
     }
 
 
+def test_unknown_fields_of_deltas_grow_by_the_same_rules() -> None:
+    """Text is appended at any depth, entries of a list meet by index, what names something is set once."""
+    found = message(
+        chat(
+            delta(
+                future={"id": "f", "text": "a", "list": [{"index": 3, "call": {"args": "x"}}]}, n=1
+            )
+        ),
+        chat(
+            delta(
+                future={"id": "f", "text": "b", "list": [{"index": 3, "call": {"args": "y"}}]}, n=2
+            )
+        ),
+        chat(delta(future=None, n=None)),
+        DONE,
+    )
+    assert found == {
+        "future": {"id": "f", "text": "ab", "list": [{"index": 3, "call": {"args": "xy"}}]},
+        "n": 2,
+    }
+
+
 def test_content_that_comes_in_parts_is_a_list_of_parts() -> None:
     """Thinking parts and text, as the same server gives them without streaming."""
     think = {"type": "thinking", "thinking": [{"type": "text", "text": "h"}]}
