@@ -249,24 +249,29 @@ class Flusher:
 
     def _account(self, opened: list[_Open]) -> None:
         """Finish each batch once, or put back what of it failed."""
-        for batch in dict.fromkeys(item.batch for item in opened):
-            items = [item for item in opened if item.batch is batch]
-            written = [job for item in items if item.error is None for job in item.jobs]
-            failed = next((item.error for item in items if item.error is not None), None)
-            if written:
-                count("records.written", len(written))
-                late = sum(job.released for job in written)
-                if late:
-                    count("records.late", late)
-                stale = sum(len(item.jobs) for item in items if item.stale and item.error is None)
-                if stale:
-                    count("records.stale", stale)
-            if failed is None:
-                self._queue.finish(batch, written)
-            else:
-                self._queue.forget(written)
-                batch.jobs = [job for item in items if item.error is not None for job in item.jobs]
-                self._fail(batch, failed)
+        batches: dict[Batch, list[_Open]] = {}
+        written = late = stale = 0
+        for item in opened:
+            batches.setdefault(item.batch, []).append(item)
+            if item.error is None:
+                written += len(item.jobs)
+                late += sum(job.released for job in item.jobs)
+                stale += len(item.jobs) if item.stale else 0
+        for name, amount in (
+            ("records.written", written),
+            ("records.late", late),
+            ("records.stale", stale),
+        ):
+            if amount:
+                count(name, amount)
+        for batch, items in batches.items():
+            error = next((item.error for item in items if item.error is not None), None)
+            if error is None:
+                self._queue.finish(batch, batch.jobs)
+                continue
+            self._queue.forget([job for item in items if item.error is None for job in item.jobs])
+            batch.jobs = [job for item in items if item.error is not None for job in item.jobs]
+            self._fail(batch, error)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         """The storage refused a batch: release its responses now, keep what the queue had room for, and try again later."""

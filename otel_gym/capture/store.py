@@ -130,6 +130,10 @@ class CaptureStore:
         """Close the files that `record` keeps open; the store can still be used."""
         self._files.close()
 
+    def abandon(self) -> None:
+        """Let go of the open files in a forked child; their locks are the parent's."""
+        self._files.abandon()
+
     # -- reading
 
     def read(self, rollout_id: str, *, strict: bool = True) -> list[dict[str, Any]]:

@@ -232,6 +232,7 @@ class RecordWriter:
         if self._state is not None and self._state.claims is not None:
             self._state.claims.abandon()
         self._files.abandon()
+        self.store.abandon()
         self._reset()
 
 
