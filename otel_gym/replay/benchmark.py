@@ -128,7 +128,7 @@ def _ratios(ours: dict[str, Any], plain: dict[str, Any]) -> dict[str, float]:
     }
     for size in ("archive_bytes", "checkpoint_bytes"):
         ratios[size] = plain[size] / max(1, ours[size])
-    return {name: round(ratio, 1) for name, ratio in ratios.items()}
+    return {name: round(ratio, 2) for name, ratio in ratios.items()}
 
 
 def _print_tables(result: dict[str, Any], out: Any) -> None:
