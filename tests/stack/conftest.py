@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-# The repository for `tools` and `dashboards`, this folder for the helpers beside the tests.
-for folder in (HERE, HERE.parents[1]):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+REPOSITORY = Path(__file__).resolve().parents[2]
+if str(REPOSITORY) not in sys.path:
+    sys.path.insert(0, str(REPOSITORY))  # for `tools`, `dashboards` and `tests`
 
 from tools.backends.build import BackendUnavailable, program  # noqa: E402 (the path comes first)
 from tools.backends.processes import Collector, Jaeger, Prometheus  # noqa: E402

@@ -7,9 +7,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from traffic import MODELS, Sent
 
 from otel_gym import counters
+from tests.stack.traffic import MODELS, Sent
 
 USAGE = {
     "input_tokens": 100,

@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 import yaml
-from traffic import Sent, identifier, key_value, post_spans, rollout_spans, send_rollouts
 
+from tests.stack.traffic import (
+    Sent,
+    identifier,
+    key_value,
+    post_spans,
+    rollout_spans,
+    send_rollouts,
+)
 from tools.backends.build import BACKENDS
 from tools.backends.processes import CONFIGURATION, Collector, Jaeger
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from traffic import Sent, post_spans, rollout_spans
 
+from tests.stack.traffic import Sent, post_spans, rollout_spans
 from tools.backends.build import program
 from tools.backends.processes import CONFIGURATION, Backend, Collector, Jaeger, free_port
 

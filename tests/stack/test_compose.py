@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import gym_image
 import pytest
-from engine import Engine, images
-from traffic import send_rollouts
 
 from otel_gym.correlation import trace_ids
+from tests.stack import gym_image
+from tests.stack.engine import Engine, images
+from tests.stack.traffic import send_rollouts
 from tools.backends.build import BackendUnavailable
 from tools.backends.compose import compose
 from tools.backends.processes import free_port, get_json

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from measured import Measured
-from traffic import Sent, post_spans, rollout_spans
 
 from dashboards.files import boards
+from tests.stack.measured import Measured
+from tests.stack.traffic import Sent, post_spans, rollout_spans
 from tools.backends.processes import get_json
 from tools.stack import Stack
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from traffic import Sent, send_rollouts
 
+from tests.stack.traffic import Sent, send_rollouts
 from tools.backends.processes import BackendFailed, Jaeger, get_json
 
 pytestmark = pytest.mark.stack

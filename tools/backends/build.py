@@ -143,12 +143,22 @@ def ensure(backend: Backend, progress: Progress | None = None) -> Path:
     folder = backend.folder()
     if folder.is_dir():
         return folder
-    go = _go(backend)
+    if folder in _failed:
+        raise BackendUnavailable(_failed[folder])
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with only_one(folder.parent / "build.lock", report):
-        if not folder.is_dir():
-            _build(backend, go, folder, report)
+    try:
+        go = _go(backend)
+        with only_one(folder.parent / "build.lock", report):
+            if not folder.is_dir():
+                _build(backend, go, folder, report)
+    except BackendUnavailable as reason:
+        _failed[folder] = str(reason)
+        raise
     return folder
+
+
+_failed: dict[Path, str] = {}
+"""Builds that failed in this process, with the reason: no test after the first one tries again."""
 
 
 def _build(backend: Backend, go: str, folder: Path, report: Progress) -> None:
