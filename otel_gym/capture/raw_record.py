@@ -27,6 +27,14 @@ from otel_gym.dialects.stream_usage import usage_only_payload
 
 logger = logging.getLogger(__name__)
 
+OUTCOME_KEYS = (
+    "upstream_attempted",
+    "response_source",
+    "upstream_status_code",
+    "local_response_reason",
+)
+"""What an adapter says of its own part; absent where none did."""
+
 _logged: set[tuple[str, type[Exception]]] = set()
 
 SCHEMA = 1
@@ -95,7 +103,7 @@ def build_raw_record(facts: ExchangeFacts) -> dict[str, Any]:
     }
     if facts.client_session_id is not None:
         raw["client_session_id"] = facts.client_session_id
-    raw.update(facts.outcome)
+    raw.update({key: facts.outcome[key] for key in OUTCOME_KEYS if key in facts.outcome})
     if request.data and (request.value is None or not request.exact):
         _keep_bytes(raw, "request", request)
     if answer.body.data and (answer.streamed or answer.response is None or not answer.body.exact):
