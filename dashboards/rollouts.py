@@ -159,13 +159,13 @@ def dashboard() -> builders.Dashboard:
         )
         .with_panel(
             lines(
-                "Time to first chunk by model",
-                "Which model makes its readers wait? Median and 95th percentile.",
+                "Time to first chunk by model and engine",
+                "Which model or engine makes its readers wait? Median and 95th percentile.",
                 [
                     (
-                        f"histogram_quantile({quantile}, sum by (le, gen_ai_request_model) "
+                        f"histogram_quantile({quantile}, sum by (le, gen_ai_request_model, server_address) "
                         f"(rate({FIRST_CHUNK}_bucket{{{MODEL}}}{RATE})))",
-                        f"{{{{gen_ai_request_model}}}} p{quantile * 100:.0f}",
+                        f"{{{{gen_ai_request_model}}}} at {{{{server_address}}}} p{quantile * 100:.0f}",
                     )
                     for quantile in (0.5, 0.95)
                 ],
@@ -176,7 +176,7 @@ def dashboard() -> builders.Dashboard:
             lines(
                 "Tokens",
                 "How fast do the models read and write? Input is split into what the cache gave and what "
-                "was computed; reasoning is part of the output.",
+                "was computed (some engines also tell what they wrote to the cache); reasoning is part of the output.",
                 [
                     (
                         f"sum(rate({USAGE}_cache_read_input_tokens_total{{{MODEL}}}{RATE}))",
@@ -186,6 +186,10 @@ def dashboard() -> builders.Dashboard:
                         f"sum(rate({USAGE}_input_tokens_total{{{MODEL}}}{RATE})) - "
                         f"sum(rate({USAGE}_cache_read_input_tokens_total{{{MODEL}}}{RATE}))",
                         "input computed",
+                    ),
+                    (
+                        f"sum(rate({USAGE}_cache_write_input_tokens_total{{{MODEL}}}{RATE}))",
+                        "input written to cache",
                     ),
                     (f"sum(rate({USAGE}_output_tokens_total{{{MODEL}}}{RATE}))", "output"),
                     (

@@ -69,6 +69,7 @@ class Measured:
                 "gen_ai.operation.name": "chat",
                 "gen_ai.provider.name": "llama_cpp",
                 "gen_ai.request.model": MODELS[index % 2],
+                "server.address": "127.0.0.1",
             }
             for name, value in USAGE.items():
                 self._usage[name].add(value, {**attributes, "gen_ai.token.modality": "text"})
