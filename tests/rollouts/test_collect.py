@@ -176,6 +176,43 @@ async def test_a_killed_attempt_is_played_again_under_its_id(
     _equals_file(stack, row)
 
 
+async def test_a_straggler_of_a_killed_attempt(make_stack: MakeStack, tmp_path: Path) -> None:
+    """A call that a killed attempt had begun ends in the stale file, even when it ends in the middle of the next play under the same id."""
+    stack = make_stack()
+    stack.engine.delay_s = 2.0
+
+    class Detached(CallingAgent):
+        straggler: asyncio.Task[Any] | None = None
+
+        async def run(self, request: Request, body: dict[str, Any]) -> Any:
+            if self.straggler is None:
+                self.straggler = asyncio.ensure_future(super().run(request, {**body, "calls": 1}))
+                await asyncio.sleep(600)
+            result = await super().run(request, body)
+            await asyncio.wait_for(self.straggler, 30)
+            return result
+
+    agent = stack.serve(Detached(stack.settings))
+    running = asyncio.ensure_future(
+        collect_rollouts(stack.settings, [{}], _options(agent, tmp_path))
+    )
+    while stack.engine.calls == 0:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    stack.engine.delay_s = 0.0
+    options = _options(agent, tmp_path, resume=True)
+    collected = await collect_rollouts(stack.settings, [{}], options)
+    [row] = read_rows(collected.output)
+    assert len(row[ATTACHMENT_KEY]["calls"]) == 2
+    assert row[ATTACHMENT_KEY]["gaps"] == [
+        {"code": "model_call_capture_stale", "detail": "count=1"}
+    ]
+    [late] = [line.record for line in stack.store.iter_stale("0-0")]
+    assert late is not None and late["request"]["messages"][0]["content"] == "0-0/0"
+
+
 async def test_drain(make_stack: MakeStack, tmp_path: Path) -> None:
     """A drained collection ends what is in flight, dispatches nothing more, and resumes with the rest."""
     stack = make_stack()
