@@ -85,30 +85,22 @@ class Worker:
         found = self._cursors.load()
         self._rollouts.load(found)
         self._backlog.add_gaps(
-            self._noted(
-                gaps_left(
-                    self._directory,
-                    self._sizes,
-                    found,
-                    is_own=self._follow,
-                    now=time.monotonic(),
-                )
+            gaps_left(
+                self._directory, self._sizes, found, is_own=self._follow, now=time.monotonic()
             )
         )
-        self._sizes = {}
         if self._follow:
-            for name, cursor in found.items():
-                self._ends.setdefault(name, max((end for _, end in cursor.done), default=0))
+            # All up to the snapshot is either done or a gap now.
+            self._ends = {record_file_name(name): end for name, end in self._sizes.items()}
+        self._sizes = {}
         self._scan_rollouts()
 
     def scan(self) -> None:
         """Looks for rollout records and, when following, for appended records."""
         if self._follow:
-            self._backlog.add_gaps(
-                self._noted(
-                    gaps_grown(self._directory, self._ends, is_own=True, now=time.monotonic())
-                )
-            )
+            grown = gaps_grown(self._directory, self._ends, is_own=True, now=time.monotonic())
+            self._ends.update((record_file_name(gap.rollout_id), gap.end) for gap in grown)
+            self._backlog.add_gaps(grown)
         self._scan_rollouts()
 
     def fill(self) -> None:
@@ -234,15 +226,9 @@ class Worker:
                     time.sleep(0)
                 if self.batch.is_full():
                     return position
-        if self._follow:
+        if self._follow and self._ends.get(name) == gap.end:
             self._ends[name] = position  # a torn last line is looked at again
         return gap.end
-
-    def _noted(self, gaps: list[Gap]) -> list[Gap]:
-        if self._follow:
-            for gap in gaps:
-                self._ends[record_file_name(gap.rollout_id)] = gap.end
-        return gaps
 
     def _scan_rollouts(self) -> None:
         self._backlog.add_rollouts(self._rollouts.changed(), is_own=False)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from otel_gym.capture.writer import RecordWriter
 from otel_gym.correlation.run import Run
 from otel_gym.counters import COUNTERS, count, counted
 from otel_gym.settings import Settings, settings_from
@@ -296,3 +297,19 @@ def test_no_sdk_is_loaded_before_it_is_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_a_real_writer_is_observed(captures: tuple[Path, Run]) -> None:
+    """The writer's queue and its unsettled claims are gauges of the serving process."""
+    directory, run = captures
+    writer = RecordWriter(directory)
+    metrics, reader = installed(run, writer=writer)
+    claim = writer.begin("1-0", "a" * 32)
+    found = read(reader)
+    assert found["otel_gym.calls.pending"].data.data_points[0].value == 1
+    (queue,) = found["otel_gym.queue.length"].data.data_points
+    assert (queue.value, queue.attributes) == (0, {"otel_gym.queue.name": "writer"})
+    writer.release(claim)
+    assert read(reader)["otel_gym.calls.pending"].data.data_points[0].value == 0
+    metrics.close()
+    assert writer.close(5)

@@ -19,6 +19,7 @@ from otel_gym.tracing.backlog import Backlog
 from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
+from otel_gym.tracing.files import fingerprint
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits, live_pipeline
 from otel_gym.tracing.rollout import RolloutRecord, write_rollout_record
@@ -519,3 +520,50 @@ def test_remembered_places_are_bounded(captures: Captures) -> None:
     assert len(gaps) <= 64
     assert gaps[0].start == 0
     assert gaps[-1].end > 1998 * 900
+
+
+def test_a_follower_sends_only_what_the_cursor_lacks(
+    captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
+) -> None:
+    """A range in the middle of a file that an earlier process could not send is sent, and nothing around it again."""
+    directory, _ = captures
+    written = [append(directory, "1-0", gym_record(number)) for number in range(9)]
+    cursors = Cursors(directory, f"{receiver.url}/v1/traces")
+    mark = fingerprint(directory, "1-0")
+    assert mark is not None
+    for first, last in ((0, 2), (6, 8)):
+        end = written[last].offset_bytes + written[last].length_bytes
+        cursors.done("1-0.capture.jsonl", mark, written[first].offset_bytes, end)
+    cursors.save()
+    pipe = pipeline(follow=True)
+    assert pipe.flush(20)
+    assert pipe.exported == 3
+    assert set(receiver.distinct) == ids(written[3:6])
+    more = append(directory, "1-0", gym_record(10))
+    assert pipe.flush(20)
+    assert pipe.exported == 4
+    assert ids([more]) <= set(receiver.distinct)
+
+
+def test_a_packed_file_is_caught_up_like_a_plain_one(
+    captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
+) -> None:
+    """Packing a rollout's file neither loses what was not exported nor sends the rest again."""
+    import zstandard
+
+    directory, _ = captures
+    first = pipeline()
+    sent = append(directory, "1-0", gym_record(1))
+    first.offer(sent)
+    assert first.close(10)
+    unsent = append(directory, "1-0", gym_record(2))
+    plain = directory / "1-0.capture.jsonl"
+    (directory / "1-0.capture.jsonl.zst").write_bytes(zstandard.compress(plain.read_bytes()))
+    plain.unlink()
+    receiver.kept.clear()
+    for follow in (False, True):
+        again = pipeline(follow=follow)
+        assert again.flush(20)
+        assert again.exported == (0 if follow else 1)
+        assert set(receiver.distinct) == ids([unsent])
+        again.close(5)
