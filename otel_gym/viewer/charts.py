@@ -71,6 +71,29 @@ def _multiple(
     return Multiple(key, title, unit, total, highest, bars, max(len(points), 1))
 
 
+SECTION: Final = 25
+"""Calls that share a time axis in a rollout of many; a call of a second would be invisible on an axis of an hour."""
+
+
+def sections(calls: Sequence[Mapping[str, Any]], whole: bool) -> list[dict[str, Any]]:
+    """Calls in order of their start, cut into stretches with an axis of their own; one stretch where these are the `whole` rollout and few."""
+    size = len(calls) if whole and len(calls) <= 2 * SECTION else SECTION
+    found = []
+    for at in range(0, len(calls), size or 1):
+        part = calls[at : at + size]
+        begin = part[0]["start_s"]
+        axis = max(call["end_s"] for call in part) - begin or 1.0
+        found.append(
+            {
+                "calls": part,
+                "begin": begin,
+                "axis": axis,
+                "ticks": [(tick / axis * 100, begin + tick) for tick in nice_ticks(axis)],
+            }
+        )
+    return found
+
+
 def nice_ticks(length: float, wanted: int = 5) -> list[float]:
     """Round positions along an axis of `length` seconds, 0 first."""
     if length <= 0:

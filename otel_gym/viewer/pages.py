@@ -13,7 +13,7 @@ from starlette.types import ExceptionHandler
 
 from otel_gym.errors import StoreError, UsageProblem
 from otel_gym.viewer.call_page import CallPage
-from otel_gym.viewer.charts import context_bars, nice_ticks, small_multiples
+from otel_gym.viewer.charts import context_bars, sections, small_multiples
 from otel_gym.viewer.compare_page import ComparePage
 from otel_gym.viewer.index.follower import Follower
 from otel_gym.viewer.index.indexer import Index
@@ -87,8 +87,8 @@ class Pages:
             f"/live.json?rollout={rollout_id}",
             axis=axis,
             attempts_axis=max(one["duration_ms"] or 0 for one in data["attempts"]) / 1000 or 1.0,
-            ticks=nice_ticks(axis),
             shown=shown,
+            sections=sections(shown, data["pages"] == 1),
             gaps_before={gap["before"]: gap for gap in data["gaps"]},
             context=context_bars(data["calls"]),
         )

@@ -11,17 +11,22 @@ TITLED: Final = 400
 """Up to so many marks each has a tooltip; more are drawn as one path."""
 
 
-def track(call: Mapping[str, Any], gap: Mapping[str, Any] | None, axis: float) -> Markup:
-    """One call of the waterfall: waiting, its cached share, answering, the first chunk, a cut; and a short gap before it."""
-    start, end = 100 * call["start_s"] / axis, 100 * call["end_s"] / axis
+def track(
+    call: Mapping[str, Any], gap: Mapping[str, Any] | None, axis: float, begin: float = 0.0
+) -> Markup:
+    """One call of the waterfall: waiting, its cached share, answering, the first chunk, a cut; and a short gap before it.
+
+    The axis is `axis` seconds long and begins `begin` seconds after the rollout.
+    """
+    start, end = 100 * (call["start_s"] - begin) / axis, 100 * (call["end_s"] - begin) / axis
     width = max(end - start, 0.15)
     parts: list[str] = []
     if gap is not None:
-        parts.append(gap_line(gap, axis, 9))
+        parts.append(gap_line(gap, axis, 9, begin))
     if call["first_s"] is None:
         parts.append(f'<rect class="gen" x="{start:.3f}%" width="{width:.3f}%" y="3" height="12"/>')
     else:
-        first = 100 * call["first_s"] / axis
+        first = 100 * (call["first_s"] - begin) / axis
         parts.append(
             f'<rect class="wait" x="{start:.3f}%" width="{width:.3f}%" y="3" height="12"/>'
         )
@@ -39,9 +44,10 @@ def track(call: Mapping[str, Any], gap: Mapping[str, Any] | None, axis: float) -
     return _safe(parts)
 
 
-def gap_line(gap: Mapping[str, Any], axis: float, y: int) -> Markup:
+def gap_line(gap: Mapping[str, Any], axis: float, y: int, begin: float = 0.0) -> Markup:
     """Time outside the model."""
-    start, end = 100 * gap["start_s"] / axis, 100 * gap["end_s"] / axis
+    start = max(100 * (gap["start_s"] - begin) / axis, 0.0)
+    end = 100 * (gap["end_s"] - begin) / axis
     return _safe([f'<line class="gapline" x1="{start:.3f}%" x2="{end:.3f}%" y1="{y}" y2="{y}"/>'])
 
 

@@ -312,11 +312,11 @@ class Index:
                     end = offset + len(line)
                     if not line.strip():
                         continue
-                    record = _record(line)
-                    if record is None:
+                    raw = _record(line)
+                    if raw is None:
                         damaged += 1
                     else:
-                        calls.append(self._call(record, rollout_id, lines, offset, len(line), seen))
+                        calls.append(self._call(raw, rollout_id, lines, offset, len(line), seen))
                     lines += 1
                 head, tail = _fingerprint(source, end)
         except (StoreError, OSError) as error:
@@ -324,6 +324,7 @@ class Index:
             damaged += 1
         if known is not None and not start:
             connection.execute("DELETE FROM calls WHERE rollout=?", (known[0],))
+        record = None if state.record_size is None else self.rollout_record(rollout_id)
         row = {
             "rollout_id": rollout_id,
             **name_columns(rollout_id, self.run.run_id),
@@ -333,7 +334,7 @@ class Index:
             "damaged": damaged,
             "head": head,
             "tail": tail,
-            **summary_columns([*old, *calls], self.rollout_record(rollout_id) or {}),
+            **summary_columns([*old, *calls], record or {}),
         }
         cursor = connection.execute(_UPSERT_ROLLOUT, [row[name] for name in ROLLOUT_COLUMNS])
         [(key,)] = cursor.fetchall()
@@ -383,9 +384,10 @@ def _fingerprint(source: Source, end: int) -> tuple[str, str]:
     if not end or source.length_bytes < end:
         return "", ""
     size = min(_FINGERPRINT_BYTES, end)
-    parts = (source.read(0, size), source.read(end - size, size))
-    head, tail = (hashlib.blake2b(part, digest_size=8).hexdigest() for part in parts)
-    return head, tail
+    head = hashlib.blake2b(source.read(0, size), digest_size=8).hexdigest()
+    if size == end:
+        return head, head
+    return head, hashlib.blake2b(source.read(end - size, size), digest_size=8).hexdigest()
 
 
 def _unnamed(directory: Path) -> Run:
