@@ -3,7 +3,8 @@
     python -m otel_gym.replay.benchmark --turns 1 8 32 --prompt-tokens 2048 --generated-tokens 512 \\
         --layers 64 --top-k 8 --repeats 3 [--json]
 
-Times are medians, each step on its own; peaks are allocations of separate `tracemalloc` runs beyond what
+Times are medians, each step on its own, of the wall clock and (`cpu`) of the process alone, which tells a slow
+step from a busy machine; peaks are allocations of separate `tracemalloc` runs beyond what
 was there before. After every restore and every replay, each field of each item is compared with the input.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_gym.replay.benchmark_input import FORMS, in_form, responses
-from otel_gym.replay.benchmark_steps import OurSteps, PlainSteps, Steps, peak_bytes, timed
+from otel_gym.replay.benchmark_steps import OurSteps, PlainSteps, Steps, Stopwatch, peak_bytes
 
 _MIB: Final = 1 << 20
 _TIMES: Final = ("capture", "snapshot", "restore", "replay", "wire", "checkpoints")
@@ -38,8 +39,9 @@ def measure(steps: Steps, inputs: list[Any], expected: list[Any], repeats: int) 
     restored = steps.restore(archive)
     return {
         **runs[-1]["sizes"],
-        "seconds": {
-            step: statistics.median(run["seconds"][step] for run in runs) for step in _TIMES
+        **{
+            kind: {step: statistics.median(run[kind][step] for run in runs) for step in _TIMES}
+            for kind in ("seconds", "cpu_seconds")
         },
         "peak_bytes": {
             "capture": peak_bytes(lambda: steps.capture(inputs)),
@@ -51,24 +53,25 @@ def measure(steps: Steps, inputs: list[Any], expected: list[Any], repeats: int) 
 
 
 def _measure_once(steps: Steps, inputs: list[Any], expected: list[Any]) -> dict[str, Any]:
-    seconds: dict[str, float] = {}
-    history, seconds["capture"] = timed(lambda: steps.capture(inputs))
-    archive, seconds["snapshot"] = timed(lambda: steps.snapshot(history))
-    restored, seconds["restore"] = timed(lambda: steps.restore(archive))
-    items, seconds["replay"] = timed(lambda: steps.replay(restored))
+    watch = Stopwatch()
+    history = watch.timed("capture", lambda: steps.capture(inputs))
+    archive = watch.timed("snapshot", lambda: steps.snapshot(history))
+    restored = watch.timed("restore", lambda: steps.restore(archive))
+    items = watch.timed("replay", lambda: steps.replay(restored))
     _check(items, expected)
     del items
-    text, seconds["wire"] = timed(lambda: steps.wire(restored))
+    text = watch.timed("wire", lambda: steps.wire(restored))
     _check(json.loads(text), expected)
     with tempfile.TemporaryDirectory() as directory:
-        files, seconds["checkpoints"] = timed(lambda: steps.checkpoints(history, Path(directory)))
+        place = Path(directory)
+        files = watch.timed("checkpoints", lambda: steps.checkpoints(history, place))
     sizes = {
         "archive_bytes": len(archive),
         "wire_bytes": len(text),
         "checkpoint_bytes": files[0],
         "store_bytes": files[1],
     }
-    return {"seconds": seconds, "sizes": sizes}
+    return {"seconds": watch.seconds, "cpu_seconds": watch.cpu_seconds, "sizes": sizes}
 
 
 def _check(items: list[Any], expected: list[Any]) -> None:
@@ -133,15 +136,16 @@ def _ratios(ours: dict[str, Any], plain: dict[str, Any]) -> dict[str, float]:
 
 def _print_tables(result: dict[str, Any], out: Any) -> None:
     names = [name for name in ("otel-gym", "plain json") if name in result["rows"][0]]
-    head = f"{'turns':>5} {'input':<7} {'':<11}"
+    head = f"{'turns':>5} {'input':<7} {'':<14}"
     print(f"{head} {'archive MiB':>11}", *(f"{name + ' s':>13}" for name in _TIMES), file=out)
     for row in result["rows"]:
         for name in names:
             figures = row[name]
-            cells = [f"{figures['seconds'][step]:13.4f}" for step in _TIMES]
             archive = figures["archive_bytes"] / _MIB
-            label = f"{row['turns']:>5} {row['form']:<7} {name:<11}"
-            print(f"{label} {archive:11.2f}", *cells, file=out)
+            for kind, mark in (("seconds", ""), ("cpu_seconds", " cpu")):
+                cells = [f"{figures[kind][step]:13.4f}" for step in _TIMES]
+                label = f"{row['turns']:>5} {row['form']:<7} {name + mark:<14}"
+                print(f"{label} {archive:11.2f}", *cells, file=out)
     print(f"\n{head}", *(f"{'peak ' + name:>13}" for name in _PEAKS), file=out, end="")
     print(f"{'wire MiB':>14}{'checkpoints':>14}{'file after':>14}   (MiB)", file=out)
     for row in result["rows"]:
@@ -150,7 +154,7 @@ def _print_tables(result: dict[str, Any], out: Any) -> None:
             cells = [f"{figures['peak_bytes'][step] / _MIB:13.2f}" for step in _PEAKS]
             sizes = ("wire_bytes", "checkpoint_bytes", "store_bytes")
             more = [f"{figures[size] / _MIB:13.2f}" for size in sizes]
-            print(f"{row['turns']:>5} {row['form']:<7} {name:<11}", *cells, *more, file=out)
+            print(f"{row['turns']:>5} {row['form']:<7} {name:<14}", *cells, *more, file=out)
     for row in result["rows"]:
         if "times_better" in row:
             listed = ", ".join(f"{name} {ratio}x" for name, ratio in row["times_better"].items())

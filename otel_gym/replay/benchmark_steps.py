@@ -116,11 +116,20 @@ class PlainSteps(Steps):
         return written, path.stat().st_size
 
 
-def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` gave and how long it took, in seconds."""
-    start = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - start
+class Stopwatch:
+    """Seconds of wall clock and of this process's CPU, by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.cpu_seconds: dict[str, float] = {}
+
+    def timed(self, step: str, work: Callable[[], T]) -> T:
+        """Do some work and take its times."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = work()
+        self.cpu_seconds[step] = time.process_time() - cpu
+        self.seconds[step] = time.perf_counter() - wall
+        return result
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

@@ -23,6 +23,7 @@ def test_the_json_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
             assert set(row[name]["seconds"]) == {
                 "capture", "snapshot", "restore", "replay", "wire", "checkpoints"
             }  # fmt: skip
+            assert set(row[name]["cpu_seconds"]) == set(row[name]["seconds"])
             assert row[name]["archive_bytes"] > 9000 * row["turns"]
             assert row[name]["checkpoint_bytes"] > 0
             assert set(row[name]["peak_bytes"]) == {"capture", "snapshot", "restore", "replay"}
@@ -33,7 +34,8 @@ def test_the_tables_name_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     """The printed tables have a line for each row and implementation."""
     benchmark.main([*SMALL, "--top-k", "1", "--repeats", "1"])
     shown = capsys.readouterr().out
-    assert shown.count("plain json ") == 12
+    assert shown.count("plain json  ") == 12
+    assert shown.count("plain json cpu") == 6
     assert "peak restore" in shown
     assert "plain / ours" in shown
 
