@@ -155,6 +155,8 @@ def engine(
     busybox = shutil.which("busybox")
     if busybox is None:
         _cannot("no busybox in PATH for the images' health checks (Debian: busybox-static)")
+    if b"ld-linux" in Path(str(busybox)).read_bytes()[:4096]:
+        _cannot("busybox in PATH is not a static one, as images need it (Debian: busybox-static)")
     engine = Engine(tmp_path_factory.mktemp("docker"))
     if reason := engine.start():
         _cannot(reason)
