@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 
 import click
 
@@ -70,16 +71,19 @@ def command(
         )
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
+    machine = socket.gethostname().lower()
+    # With a token, this machine's own name is as good as its addresses.
+    names = {name.lower() for name in allow_host} | ({machine} if token else set())
     listener = listen(host, port)
     options = ViewerOptions(
         directory=root,
         jaeger_ui=jaeger_ui.rstrip("/") if jaeger_ui else None,
         token=token,
-        hosts=frozenset(name.lower() for name in allow_host),
+        hosts=frozenset(names),
         keep_index=not no_index,
         span_options=span_options(load_settings()),
     )
-    shown = f"[{host}]" if ":" in host else host
+    shown = machine if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
     def ready() -> None:
