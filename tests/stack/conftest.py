@@ -33,13 +33,21 @@ PROGRAMS = {
 }
 
 
+def _programs_for(item: pytest.Item) -> set[str]:
+    """The programs that a test will ask for; the main three where its fixtures do not say which."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "backend_program" not in fixtures:
+        return set()
+    known = fixtures & PROGRAMS.keys()
+    return {name for fixture in known or {"whole_stack"} for name in PROGRAMS[fixture]}
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what the collected tests need, so that no single test has to wait for a compiler."""
     if session.config.option.collectonly:
         return
-    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    for needed in sorted({name for fixture in fixtures for name in PROGRAMS.get(fixture, ())}):
+    for needed in sorted({name for item in session.items for name in _programs_for(item)}):
         with capture.global_and_fixture_disabled():
             try:
                 program(needed)

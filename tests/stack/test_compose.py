@@ -266,6 +266,16 @@ def test_up_shows_traces_and_metrics_and_down_leaves_nothing(
                 ]
             )
         )
+        exemplars = get_json(
+            f"{query}_exemplars",
+            query="traces_span_metrics_duration_milliseconds_bucket",
+            start=str(time.time() - 600),
+            end=str(time.time() + 60),
+        )["data"]
+        assert {
+            each["labels"]["trace_id"] for series in exemplars for each in series["exemplars"]
+        } <= sent.spans.keys()
+        assert exemplars
         _call_through_the_gym(project)
         project.run("kill", "jaeger")
         more = send_rollouts(project.url("OTLP_HTTP_PORT"), "meanwhile", 3, 8)
