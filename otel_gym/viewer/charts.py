@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 BAR_HEIGHT: Final = 40.0
+COLUMNS: Final = 16
+"""Fewest columns of a small multiple, so that a short run is not one fat bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def _multiple(
         for x, value in enumerate(values)
         if value
     )
-    return Multiple(key, title, unit, total, highest, bars, max(len(points), 1))
+    return Multiple(key, title, unit, total, highest, bars, max(len(points), COLUMNS))
 
 
 SECTION: Final = 25
