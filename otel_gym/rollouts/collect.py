@@ -232,6 +232,8 @@ class Collector:
         self, dispatches: Iterator[Dispatch], agent: AgentClient, files: _Files
     ) -> None:
         for dispatch in dispatches:
+            if self._tally.draining:
+                return
             self._tally.in_flight += 1
             self._progress()
             try:
@@ -247,8 +249,6 @@ class Collector:
             finally:
                 self._tally.in_flight -= 1
                 self._progress()
-            if self._tally.draining:
-                return
 
     async def _play(self, dispatch: Dispatch, agent: AgentClient, files: _Files) -> None:
         if self._store is not None:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from otel_gym.capture.store import CaptureStore, read_model_call_records
 from otel_gym.rollouts import ATTACHMENT_KEY, CollectOptions, collect_rollouts
 from otel_gym.servers.model import build_model_server
-from otel_gym.settings import ModelServerSettings, Settings, settings_from
+from otel_gym.settings import ModelServerSettings, Settings, load_settings, settings_from
 from tests.engines.serving import Served
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -169,3 +169,16 @@ async def test_fastapi_model(tmp_path: Path, on: bool) -> None:
     [record] = read_model_call_records(CaptureStore(directory), "0-0")
     assert (record.model, record.tokens_in) == ("reverser", 3)
     assert record.model_ref is not None and record.model_ref.name == "reverser"
+
+
+def test_configuration_and_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The configuration names all that its agents look for, and every task has what both agents read."""
+    monkeypatch.setenv("PWD", str(tmp_path))
+    settings = load_settings(EXAMPLES / "config.yaml")
+    assert settings.model_call_capture_dir == tmp_path / "captures" / "examples"
+    for name, agent_class in (("tool_agent", "ToolAgent"), ("harness_agent", "HarnessAgent")):
+        agent = getattr(example(name), agent_class)(settings)
+        assert agent.config, f"{agent.name} has no block"
+        assert agent.model_server_url == "http://127.0.0.1:8000"
+    tasks = [orjson.loads(line) for line in (EXAMPLES / "tasks.jsonl").read_bytes().splitlines()]
+    assert all({"question", "expected", "prompt"} <= task.keys() for task in tasks)

@@ -232,6 +232,16 @@ async def test_drain(make_stack: MakeStack, tmp_path: Path) -> None:
     assert (rest.done_before, rest.completed, rest.whole) == (2, 4, True)
 
 
+async def test_drain_before_anything(make_stack: MakeStack, tmp_path: Path) -> None:
+    """A collection that is drained before it begins dispatches nothing."""
+    stack = make_stack()
+    calling = CallingAgent(stack.settings)
+    collector = Collector(stack.settings, [{}] * 3, _options(stack.serve(calling), tmp_path))
+    collector.drain()
+    collected = await collector.run()
+    assert (collected.completed, collected.left, calling.asked) == (0, 3, [])
+
+
 async def test_pending_calls_are_waited_for(make_stack: MakeStack, tmp_path: Path) -> None:
     """A call that is still in flight when /run answers is in the attachment all the same."""
     stack = make_stack()
