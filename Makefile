@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEMO_FLAGS ?=
+STACK_FLAGS ?=
 OTLP ?=
 
 .DEFAULT_GOAL := test
@@ -32,7 +33,7 @@ test: check
 
 # The tracing stack without Docker, from local binaries; runs until it is interrupted.
 stack: $(READY)
-	$(BIN)/python -m tools.stack
+	$(BIN)/python -m tools.stack $(STACK_FLAGS)
 
 # Build Jaeger, the Collector and Prometheus for the tests, once (minutes; needs Go >= 1.26).
 backends: $(READY)
