@@ -154,6 +154,8 @@ class Flusher:
             return None
         try:
             generation = appender.locked_generation(self._generations, rollout_id)
+            if generation == 0:  # never cleared: nobody can be late
+                return [self._write(batch, batch.jobs, appender, stale=False)]
             current = [job for job in batch.jobs if not 0 <= job.claim.generation < generation]
             opened = []
             if len(current) < len(batch.jobs):
