@@ -16,6 +16,7 @@ from otel_gym.capture.record import ModelRef
 from otel_gym.servers.answers import AnswerProblem, answer_of, encode_json, json_object
 from otel_gym.servers.model import Observability, install_model_call_capture
 from otel_gym.servers.refusal import Reason, error_body
+from otel_gym.servers.upgrades import UpgradeGuard
 from otel_gym.settings import ModelServerSettings, Settings, settings_from
 
 Handler = Callable[[Request, dict[str, Any]], Awaitable[Any]]
@@ -76,6 +77,7 @@ class SimpleResponsesAPIModel:
     def app(self) -> Starlette:
         """The Starlette application with capture; routes may be added to it before it serves."""
         app = self.setup_webserver()
+        app.add_middleware(UpgradeGuard)
         self.observability = install_model_call_capture(
             app, self.settings, model_server_name=self.name
         )

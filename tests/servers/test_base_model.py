@@ -136,6 +136,17 @@ async def test_bad_requests(path: str, content: bytes, status: int) -> None:
         assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
+async def test_a_websocket_upgrade_is_refused(tmp_path: Path) -> None:
+    """A client that tries a WebSocket first is answered with 426, at which it falls back to POST; that is no model call."""
+    model = Model(_settings(tmp_path))
+    async with _client(model) as client:
+        headers = {"connection": "upgrade", "upgrade": "websocket"}
+        answer = await client.get("/ng-rollout/1-0/v1/responses", headers=headers)
+    await _close(model)
+    assert answer.status_code == 426
+    assert list(CaptureStore(tmp_path).rollouts()) == []
+
+
 async def test_an_exception_is_a_500_and_a_record(tmp_path: Path) -> None:
     """A handler that raises gives its caller an error in the dialect, and the record says which exception it was."""
     model = Model(_settings(tmp_path))
