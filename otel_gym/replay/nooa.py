@@ -79,7 +79,14 @@ class ReplayLLM(UnifiedLLM):  # type: ignore[misc]  # nooa is an optional packag
         **kwargs: Any,
     ) -> LLMResponse:
         """`acall` for callers without an event loop, and for those inside one."""
-        return _run(self.acall(messages, tools, output_model, **kwargs))
+
+        async def once() -> LLMResponse:
+            try:
+                return await self.acall(messages, tools, output_model, **kwargs)
+            finally:
+                await self.policy.aclose()  # the loop of this one call ends with it
+
+        return _run(once())
 
     async def acall(
         self,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -78,7 +79,9 @@ class PolicyClient:
         self.scope = scope
         self.max_policy_calls = max_policy_calls
         self._given_http = http
-        self._own_http: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._own_http: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
+            WeakKeyDictionary()
+        )
         self._timeout_s = timeout_s
         self._headers = {**(headers or {}), "content-type": "application/json"}
         self._on_capture = on_capture
@@ -177,9 +180,9 @@ class PolicyClient:
         if self._given_http is not None:
             return self._given_http
         loop = asyncio.get_running_loop()
-        if self._own_http is None or self._own_http[0] is not loop:
-            self._own_http = (loop, httpx.AsyncClient(timeout=self._timeout_s))
-        return self._own_http[1]
+        if loop not in self._own_http:
+            self._own_http[loop] = httpx.AsyncClient(timeout=self._timeout_s)
+        return self._own_http[loop]
 
     def _captured(self, content: bytes) -> Turn:
         try:
@@ -192,10 +195,10 @@ class PolicyClient:
         return turn
 
     async def aclose(self) -> None:
-        """Close the HTTP client, unless it was given."""
-        if self._own_http is not None and self._own_http[0] is asyncio.get_running_loop():
-            await self._own_http[1].aclose()
-            self._own_http = None
+        """Close our own HTTP client of the running event loop; a given one is left open."""
+        own = self._own_http.pop(asyncio.get_running_loop(), None)
+        if own is not None:
+            await own.aclose()
 
     async def __aenter__(self) -> PolicyClient:
         return self

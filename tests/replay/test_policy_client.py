@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -214,6 +215,23 @@ async def test_transport_failures_have_their_codes(policy_server: PolicyServer) 
             await policy.call([ASK])
         assert policy.gaps == {TRANSIENT}
         assert policy.policy_calls == 1
+
+
+async def test_a_client_serves_several_event_loops(policy_server: PolicyServer) -> None:
+    """Calls from another thread's event loop, as frameworks make them, work beside those of this one."""
+    policy_server.answers = [response(message(text)) for text in "abc"]
+
+    async def one_call(policy: PolicyClient) -> str:
+        try:
+            return (await policy.call([ASK])).turn.content
+        finally:
+            await policy.aclose()
+
+    policy = client(policy_server)
+    first = (await policy.call([ASK])).turn.content
+    second = await asyncio.to_thread(lambda: asyncio.run(one_call(policy)))
+    assert [first, second, await one_call(policy)] == ["a", "b", "c"]
+    assert policy.policy_calls == 3
 
 
 def test_every_error_has_a_known_gap_code() -> None:
