@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -15,7 +16,9 @@ from otel_gym.correlation.rollout_id import is_valid
 CAPTURE_SUFFIX: Final = ".capture.jsonl"
 COMPRESSED_SUFFIX: Final = ".capture.jsonl.zst"
 _READ_BYTES: Final = 1 << 20
-_FINGERPRINT_BYTES: Final = 512
+_HEAD_BYTES: Final = 512
+_CALL_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
+_FIRST_CALL: Final = re.compile(rb'\s*\{\s*"model_call_id"\s*:\s*"([A-Za-z0-9_.-]{1,200})"')
 
 
 class Line(NamedTuple):
@@ -109,7 +112,7 @@ def read_lines(
 
 
 def fingerprint(directory: Path, rollout_id: str) -> str | None:
-    """What tells one file of a rollout from the next of the same name: a digest of its first bytes; null without a complete line."""
+    """What tells one file of a rollout from the next of the same name: a digest of its first call's id; null without a record."""
     file = open_capture(directory, rollout_id)
     if file is None:
         return None
@@ -119,16 +122,45 @@ def fingerprint(directory: Path, rollout_id: str) -> str | None:
 
 def fingerprint_of(file: BinaryIO) -> str | None:
     """The fingerprint of an opened capture file, which is read from where it stands (its start)."""
-    head = b""
-    while len(head) < _FINGERPRINT_BYTES:
-        block = file.read(_FINGERPRINT_BYTES - len(head))
+    head = file.read(_HEAD_BYTES)
+    match = _FIRST_CALL.match(head)
+    if match is not None:
+        return fingerprint_by(match[1].decode())
+    while not (line := head.lstrip()).partition(b"\n")[1]:
+        block = file.read(_READ_BYTES)
         if not block:
-            break
+            return None
         head += block
-    line, newline, _ = head.partition(b"\n")
-    if not newline and len(head) < _FINGERPRINT_BYTES:
+    line = line.partition(b"\n")[0]
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        record = None
+    call_id = record.get("model_call_id") if type(record) is dict else None
+    return (type(call_id) is str and fingerprint_by(call_id)) or _digest(line[:_HEAD_BYTES])
+
+
+def fingerprint_by(call_id: object) -> str | None:
+    """The fingerprint of a file whose first record is the call `call_id`; null for an id of an unusual form."""
+    if type(call_id) is not str or _CALL_ID.fullmatch(call_id) is None:
         return None
-    return blake2b(line, digest_size=8).hexdigest()
+    return _digest(call_id.encode())
+
+
+def holds_call(
+    directory: Path, rollout_id: str, offset_bytes: int, length_bytes: int, call_id: str
+) -> bool:
+    """Whether the line at `offset_bytes` of a plain capture file is that of the call."""
+    try:
+        with (directory / record_file_name(rollout_id)).open("rb") as file:
+            file.seek(offset_bytes)
+            return call_id.encode("utf-8", "replace") in file.read(length_bytes)
+    except FileNotFoundError:
+        return False
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 def _skip_to(file: BinaryIO, position: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run
 from otel_gym.counters import count
 from otel_gym.tracing.backlog import Backlog
@@ -15,7 +16,15 @@ from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.delivery import Batch, Delivery, Source, parked_entry
 from otel_gym.tracing.encode import SpanEncoder, encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
-from otel_gym.tracing.files import fingerprint, open_capture, read_lines, record_file_name
+from otel_gym.tracing.files import (
+    fingerprint,
+    fingerprint_by,
+    fingerprint_of,
+    holds_call,
+    open_capture,
+    read_lines,
+    record_file_name,
+)
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
 from otel_gym.tracing.scan import Gap, capture_sizes, gaps_grown, gaps_left
@@ -108,11 +117,15 @@ class Worker:
         made = 0
         while not self.batch.is_full() and (written := self._backlog.first()) is not None:
             rollout_id, start = written.rollout_id, written.offset_bytes
-            if start == 0:
-                self._fingerprints.pop(rollout_id, None)
-            if not self._add(
-                written.record, rollout_id, start, start + written.length_bytes, start, True
-            ):
+            end = start + written.length_bytes
+            source = Source(
+                record_file_name(rollout_id),
+                self._fingerprint_for(written),
+                start,
+                end,
+                str(written.record.get("model_call_id")),
+            )
+            if not self._add(written.record, rollout_id, start, source, True):
                 return
             self._backlog.drop_first()
             made += 1
@@ -139,20 +152,11 @@ class Worker:
         record: Mapping[str, Any],
         rollout_id: str,
         offset: int,
-        end: int,
-        done_from: int,
+        source: Source,
         is_own: bool,
     ) -> bool:
         """Adds the span of a record to the batch; false where it did not fit."""
-        name = record_file_name(rollout_id)
-        source = Source(
-            name,
-            self._fingerprint(rollout_id),
-            done_from,
-            end,
-            str(record.get("model_call_id")),
-        )
-        place = RecordPlace(rollout_id, name, offset)
+        place = RecordPlace(rollout_id, source.file_name, offset)
         try:
             span = span_from_record(record, place, self._run, self._options)
             encoded = encode_span(span)
@@ -178,7 +182,7 @@ class Worker:
     def _park(self, source: Source, reason: str) -> None:
         """Puts aside what can never be exported, and moves the cursor over it."""
         self._cursors.park(parked_entry(source, reason))
-        self._cursors.done(*source[:4])
+        self._done(source)
         count("export.parked")
 
     def _add_rollout(self, rollout_id: str, is_own: bool) -> None:
@@ -204,21 +208,29 @@ class Worker:
         """Adds the records of a gap to the batch; gives the position up to which that is done."""
         rollout_id = gap.rollout_id
         name = record_file_name(rollout_id)
-        known = self._fingerprints.pop(rollout_id, None)
-        mark = self._fingerprint(rollout_id)
-        position = gap.start if known is None or known == mark else 0
         file = open_capture(self._directory, rollout_id)
         if file is None:
             return gap.end
+        mark = fingerprint_of(file) or ""
+        if file.seekable():
+            file.seek(0)
+        else:  # a packed file, which nobody replaces
+            file.close()
+            file = open_capture(self._directory, rollout_id)
+            if file is None:
+                return gap.end
+        known = self._fingerprints.get(rollout_id)
+        self._remember(rollout_id, mark)
+        position = gap.start if known is None or known == mark else 0
         made = 0
         with file:
             for line in read_lines(file, position, gap.end):
                 end = line.offset_bytes + line.length_bytes
+                call_id = "" if line.record is None else str(line.record.get("model_call_id"))
+                source = Source(name, mark, position, end, call_id)
                 if line.record is None:
-                    self._park(Source(name, mark, position, end, ""), "is no JSON object")
-                elif not self._add(
-                    line.record, rollout_id, line.offset_bytes, end, position, gap.is_own
-                ):
+                    self._park(source, "is no JSON object")
+                elif not self._add(line.record, rollout_id, line.offset_bytes, source, gap.is_own):
                     return position
                 position = end
                 made += 1
@@ -233,14 +245,33 @@ class Worker:
     def _scan_rollouts(self) -> None:
         self._backlog.add_rollouts(self._rollouts.changed(), is_own=False)
 
-    def _fingerprint(self, rollout_id: str) -> str:
-        mark = self._fingerprints.get(rollout_id)
-        if mark is None:
-            mark = fingerprint(self._directory, rollout_id) or ""
-            self._fingerprints[rollout_id] = mark
-            if len(self._fingerprints) > _KNOWN_FILES:
-                self._fingerprints.popitem(last=False)
+    def _fingerprint_for(self, written: Written) -> str:
+        """The fingerprint of the file that a record was written to, which may have been replaced since; empty where it cannot be known."""
+        rollout_id = written.rollout_id
+        call_id = written.record.get("model_call_id")
+        if written.offset_bytes == 0 and (mark := fingerprint_by(call_id)) is not None:
+            self._remember(rollout_id, mark)
+            return mark
+        known = self._fingerprints.get(rollout_id) if written.offset_bytes else None
+        if known is not None:
+            return known
+        mark = fingerprint(self._directory, rollout_id)
+        if mark is None or not holds_call(
+            self._directory,
+            rollout_id,
+            written.offset_bytes,
+            written.length_bytes,
+            str(call_id),
+        ):
+            return ""
+        self._remember(rollout_id, mark)
         return mark
+
+    def _remember(self, rollout_id: str, mark: str) -> None:
+        self._fingerprints[rollout_id] = mark
+        self._fingerprints.move_to_end(rollout_id)
+        if len(self._fingerprints) > _KNOWN_FILES:
+            self._fingerprints.popitem(last=False)
 
     def _on_accepted(self, sources: list[Source]) -> None:
         """Notes the ranges in the cursor, neighbours as one."""
@@ -253,7 +284,12 @@ class Worker:
                 merged[key] = before._replace(end=source.end)
                 continue
             if before is not None:
-                self._cursors.done(*before[:4])
+                self._done(before)
             merged[key] = source
         for source in merged.values():
+            self._done(source)
+
+    def _done(self, source: Source) -> None:
+        """Moves the cursor over a record, unless nobody knows in which file it stood: then it is sent again at a restart."""
+        if source.fingerprint:
             self._cursors.done(*source[:4])
