@@ -17,6 +17,7 @@ from otel_gym.tracing.convention import Attribute, Convention
 from otel_gym.tracing.semconv_genai import GENAI_0_1, GENAI_1_41
 from otel_gym.tracing.semconv_openinference import OPENINFERENCE
 from otel_gym.tracing.semconv_own import COMMON, OWN
+from otel_gym.tracing.span_data import AttributeValue
 
 CONVENTIONS: Final[Mapping[str, Convention]] = MappingProxyType(
     {table.name: table for table in (GENAI_0_1, GENAI_1_41, OPENINFERENCE)}
@@ -39,10 +40,12 @@ class Naming:
     doubles: frozenset[str]
     openinference: bool
 
-    def apply(self, facts: Mapping[str, object]) -> dict[str, object]:
-        """`facts` under the names of the chosen versions, in the same order."""
-        named: dict[str, object] = {}
+    def apply(self, facts: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
+        """`facts` under the names of the chosen versions, in the same order; `facts` itself where no name changes."""
         names = self.names
+        if names.keys().isdisjoint(facts):
+            return facts
+        named: dict[str, AttributeValue] = {}
         for key, value in facts.items():
             also = names.get(key)
             if also is None:

@@ -126,7 +126,7 @@ def span_from_record(
     for key in named.doubles:
         if key in facts:
             facts[key] = float(facts[key])  # type: ignore[arg-type] # an integer attribute by its table
-    attributes: dict[str, AttributeValue] = named.apply(facts)  # type: ignore[assignment] # same values, other keys
+    attributes = named.apply(facts)
     if named.openinference:
         openinference.add_call(attributes, facts)
     model = facts.get("gen_ai.request.model")
@@ -187,7 +187,7 @@ def rollout_span(record: Mapping[str, Any], run: Run, options: SpanOptions) -> S
     start_ns = unix_ns(record.get("started_at"))
     end_ns = max(start_ns, unix_ns(record.get("completed_at")))
     named = naming(options.semconv)
-    attributes: dict[str, AttributeValue] = named.apply(facts)  # type: ignore[assignment] # same values, other keys
+    attributes = named.apply(facts)
     if named.openinference:
         openinference.add_rollout(attributes, facts)
     span = SpanData(
