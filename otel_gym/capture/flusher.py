@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from otel_gym.capture.appender import Appender
 from otel_gym.capture.job import Job
-from otel_gym.capture.lanes import Batch, LaneQueue
+from otel_gym.capture.lanes import MAX_GROUP, Batch, LaneQueue
 from otel_gym.capture.line import encode_line
 from otel_gym.capture.locks import Lock
 from otel_gym.capture.open_files import OpenFiles, sync_directory
@@ -24,7 +24,7 @@ from otel_gym.capture.producer_state import ProducerState
 from otel_gym.capture.raw_record import build_raw_record
 from otel_gym.capture.redact import Redactor
 from otel_gym.capture.store import CaptureStore
-from otel_gym.capture.syncing import Syncer, make_syncer
+from otel_gym.capture.syncing import MAX_FILES, Syncer, make_syncer
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
@@ -35,6 +35,8 @@ BUSY_ROUND_S: Final = 0.003
 """How long a flusher keeps trying a locked file before it turns to other rollouts."""
 MAX_WOKEN: Final = 8
 """Most exchanges that are woken in one turn of an event loop."""
+WAKE_SHARE: Final = 4
+"""Exchanges are woken when this fraction of the syncs on their way has ended: the event loop works on them while the disk works on the rest."""
 _BUSY_PAUSE_S: Final = 0.0003
 _BUSY_DELAY_S: Final = 0.002
 _FIRST_RETRY_S: Final = 0.05
@@ -85,21 +87,44 @@ class Flusher:
             syncer.close()
 
     def _run(self, syncer: Syncer) -> None:
-        while (group := self._queue.take()) is not None:
-            rest = group
-            patience = time.monotonic() + BUSY_ROUND_S
-            while rest := self._round(rest, syncer):
-                if time.monotonic() > patience:
-                    for batch in rest:
-                        self._queue.put_back(batch, _BUSY_DELAY_S, failed=False)
-                    self._nudge()
-                    break
+        flying: dict[int, _Open] = {}
+        token = 0
+        busy: list[Batch] = []
+        patience = 0.0
+        while True:
+            room = len(flying) + MAX_GROUP <= MAX_FILES
+            group = self._queue.take(wait=not flying and not busy) if room else []
+            if group is None:
+                if not flying and not busy:
+                    return
+                group = []
+            if not busy:
+                patience = time.monotonic() + BUSY_ROUND_S
+            self._state.storing(True)
+            opened, busy = self._append_all(busy + group)
+            if busy and time.monotonic() > patience:
+                for batch in busy:
+                    self._queue.put_back(batch, _BUSY_DELAY_S, failed=False)
+                busy = []
+                self._nudge()
+            submitted = []
+            for item in opened:
+                token += 1
+                flying[token] = item
+                submitted.append((token, item.appender.descriptor))
+            syncer.submit(submitted)
+            if flying:
+                ended = syncer.reap(-(-len(flying) // WAKE_SHARE))
+                self._complete([(flying.pop(token), error) for token, error in ended])
+            self._state.storing(bool(flying))
+            if busy and not flying:
                 time.sleep(_BUSY_PAUSE_S)
 
-    def _round(self, group: list[Batch], syncer: Syncer) -> list[Batch]:
-        """Write what can be written now; the batches whose files are locked by others."""
+    def _append_all(self, group: list[Batch]) -> tuple[list[_Open], list[Batch]]:
+        """Append what can be appended now; (what is to be synced, batches whose files are locked by others)."""
         busy: list[Batch] = []
         opened: list[_Open] = []
+        refused: list[_Open] = []
         for batch in group:
             unmade = [job for job in batch.jobs if not self._make(job)]
             if unmade:
@@ -110,18 +135,19 @@ class Flusher:
             if unmade:
                 self._queue.forget(unmade)
             try:
-                with self._state.storing():
-                    appended = self._append(batch)
+                appended = self._append(batch)
             except (OSError, StoreError) as error:
                 self._fail(batch, error)
                 continue
             if appended is None:
                 busy.append(batch)
-            else:
-                opened.extend(appended)
-        if opened:
-            self._sync(opened, syncer)
-        return busy
+                continue
+            batch.parts = len(appended)
+            for item in appended:
+                (opened if item.error is None else refused).append(item)
+        if refused:
+            self._complete([(item, item.error) for item in refused])
+        return opened, busy
 
     def _make(self, job: Job) -> bool:
         """Make the job's line; false where that is impossible and the job was given up."""
@@ -214,13 +240,13 @@ class Flusher:
             appender.unlock()
             self._files.give_back(appender)
 
-    def _sync(self, opened: list[_Open], syncer: Syncer) -> None:
-        appended = [item for item in opened if item.error is None]
-        with self._state.storing():
-            errors = syncer.sync([item.appender.descriptor for item in appended])
-        for item, error in zip(appended, errors, strict=True):
+    def _complete(self, ended: Sequence[tuple[_Open, Exception | None]]) -> None:
+        """Syncs have ended: take back what failed, unlock, settle, wake, account, tell."""
+        items = []
+        for item, error in ended:
             item.error = error
-        made = [item for item in opened if item.error is None and item.appender.created]
+            items.append(item)
+        made = [item for item in items if item.error is None and item.appender.created]
         if made:
             try:
                 sync_directory(self._store.root)
@@ -231,7 +257,7 @@ class Flusher:
                 for item in made:
                     item.appender.created = False
         done: list[Job] = []
-        for item in opened:
+        for item in items:
             if item.error is not None:
                 item.appender.take_back(item.before)
             else:
@@ -245,16 +271,14 @@ class Flusher:
         if done:
             self._state.settle([job.claim.slot for job in done if job.claim.slot])
             self._wake(done)
-        self._account(opened)
+        self._account(items)
         for job in done:
             self._tell(job)
 
-    def _account(self, opened: list[_Open]) -> None:
-        """Finish each batch once, or put back what of it failed."""
-        batches: dict[Batch, list[_Open]] = {}
+    def _account(self, items: list[_Open]) -> None:
+        """Count what was written; finish each batch whose parts have all ended, or put back what of it failed."""
         written = late = stale = 0
-        for item in opened:
-            batches.setdefault(item.batch, []).append(item)
+        for item in items:
             if item.error is None:
                 written += len(item.jobs)
                 late += sum(job.released for job in item.jobs)
@@ -266,13 +290,22 @@ class Flusher:
         ):
             if amount:
                 count(name, amount)
-        for batch, items in batches.items():
-            error = next((item.error for item in items if item.error is not None), None)
-            if error is None:
+        for item in items:
+            batch = item.batch
+            batch.parts -= 1
+            if item.error is not None:
+                batch.failed.extend(item.jobs)
+                batch.error = item.error
+            if batch.parts:
+                continue
+            if batch.error is None:
                 self._queue.finish(batch, batch.jobs)
                 continue
-            self._queue.forget([job for item in items if item.error is None for job in item.jobs])
-            batch.jobs = [job for item in items if item.error is not None for job in item.jobs]
+            error, batch.error = batch.error, None
+            failed, batch.failed = batch.failed, []
+            refused = set(map(id, failed))
+            self._queue.forget([job for job in batch.jobs if id(job) not in refused])
+            batch.jobs = failed
             self._fail(batch, error)
 
     def _fail(self, batch: Batch, error: Exception) -> None:

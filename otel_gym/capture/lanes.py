@@ -25,11 +25,15 @@ MAX_GROUP: Final = 64
 class Batch:
     """The calls of one lane that are being written together."""
 
-    __slots__ = ("jobs", "lane")
+    __slots__ = ("error", "failed", "jobs", "lane", "parts")
 
     def __init__(self, lane: Lane, jobs: list[Job]) -> None:
         self.lane = lane
         self.jobs = jobs
+        self.parts = 0
+        """Appends of it that are not synced yet: one, or two where some calls are of a cleared attempt."""
+        self.failed: list[Job] = []
+        self.error: Exception | None = None
 
 
 class LaneQueue:
@@ -74,9 +78,10 @@ class LaneQueue:
             self._jobs_in += 1
         self._inbox.put(job)
 
-    def take(self) -> list[Batch] | None:
-        """The next group, waiting for one; null when the queue was stopped."""
-        if group := self._take_now():
+    def take(self, *, wait: bool) -> list[Batch] | None:
+        """The next group, waiting for one where asked; null when the queue was stopped and nothing is ready."""
+        group = self._take_now()
+        if group or not wait:
             return group
         if self._stopping:
             self._stop_next()

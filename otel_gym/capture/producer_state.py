@@ -67,14 +67,9 @@ class ProducerState:
             slot = 0
         return Claim(rollout_id, model_call_id, generation, slot, started_at)
 
-    @contextlib.contextmanager
-    def storing(self) -> Iterator[None]:
-        """Around storage operations of a flusher, so that `begin` notices one that stalls."""
-        self._storing_since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._storing_since = None
+    def storing(self, busy: bool) -> None:
+        """A flusher makes progress and is (or is not) still busy with the storage: so `begin` notices an operation that stalls."""
+        self._storing_since = time.monotonic() if busy else None
 
     def _generation(self, rollout_id: str) -> int:
         if self._calls.exists(f"{self._generations}/{rollout_id}".encode()):

@@ -30,8 +30,11 @@ _EVENT: Final = struct.Struct("<QQqq")
 class Syncer(Protocol):
     """Makes files durable. Belongs to one thread."""
 
-    def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        """fdatasync every file; the error of each, or null."""
+    def submit(self, files: Sequence[tuple[int, int]]) -> None:
+        """Start the fdatasync of files, given as (token, descriptor); at most `MAX_FILES` may be on their way."""
+
+    def reap(self, least: int) -> list[tuple[int, OSError | None]]:
+        """(token, error or null) of at least `least` files whose sync has ended, waiting for them; `least` are on their way."""
 
     def close(self) -> None:
         """Release what the kernel keeps for it."""
@@ -40,15 +43,22 @@ class Syncer(Protocol):
 class SequentialSyncer:
     """One fdatasync after the other."""
 
-    def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        return [_fdatasync(descriptor) for descriptor in descriptors]
+    def __init__(self) -> None:
+        self._ended: list[tuple[int, OSError | None]] = []
+
+    def submit(self, files: Sequence[tuple[int, int]]) -> None:
+        self._ended += [(token, fdatasync(descriptor)) for token, descriptor in files]
+
+    def reap(self, least: int) -> list[tuple[int, OSError | None]]:
+        ended, self._ended = self._ended, []
+        return ended
 
     def close(self) -> None:
         pass
 
 
 class ParallelSyncer:
-    """All fdatasyncs of a group at once, by Linux AIO."""
+    """The fdatasyncs of many files at once, by Linux AIO."""
 
     def __init__(self) -> None:
         """Raises `OSError` where the kernel does not offer it."""
@@ -65,51 +75,53 @@ class ParallelSyncer:
             *(base + _CONTROL_BLOCK.size * i for i in range(MAX_FILES))
         )
         self._events = ctypes.create_string_buffer(_EVENT.size * MAX_FILES)
+        self._ended: list[tuple[int, OSError | None]] = []
+        self._flying = 0
         self._call(self._setup, ctypes.c_long(MAX_FILES), ctypes.byref(self._context))
 
-    def sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        if len(descriptors) == 1:
-            return [_fdatasync(descriptors[0])]
-        outcome: list[OSError | None] = []
-        for start in range(0, len(descriptors), MAX_FILES):
-            outcome += self._sync(descriptors[start : start + MAX_FILES])
-        return outcome
-
-    def close(self) -> None:
-        self._call(self._destroy, self._context)
-
-    def _sync(self, descriptors: Sequence[int]) -> list[OSError | None]:
-        outcome: list[OSError | None] = [None] * len(descriptors)
-        for i, descriptor in enumerate(descriptors):
+    def submit(self, files: Sequence[tuple[int, int]]) -> None:
+        if (
+            len(files) == 1 and not self._flying
+        ):  # one alone gains nothing from the kernel's workers
+            self._ended += [(token, fdatasync(descriptor)) for token, descriptor in files]
+            return
+        for i, (token, descriptor) in enumerate(files):
             _CONTROL_BLOCK.pack_into(
-                self._blocks, i * _CONTROL_BLOCK.size, i, 0, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, 0, 0
+                self._blocks, i * _CONTROL_BLOCK.size, token, 0, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, 0, 0
             )  # fmt: skip
         submitted = 0
-        with contextlib.suppress(OSError):  # then none was taken, and all are synced below
-            submitted = self._call(
-                self._submit, self._context, ctypes.c_long(len(descriptors)), self._pointers
-            )
-        waiting = submitted
-        while waiting:
+        if files:
+            with contextlib.suppress(OSError):  # then none was taken, and all are synced below
+                submitted = self._call(
+                    self._submit, self._context, ctypes.c_long(len(files)), self._pointers
+                )
+        self._flying += submitted
+        self._ended += [(token, fdatasync(descriptor)) for token, descriptor in files[submitted:]]
+
+    def reap(self, least: int) -> list[tuple[int, OSError | None]]:
+        ended, self._ended = self._ended, []
+        while len(ended) < least:
             try:
                 done = self._call(
                     self._getevents,
                     self._context,
-                    ctypes.c_long(waiting),
-                    ctypes.c_long(waiting),
+                    ctypes.c_long(least - len(ended)),
+                    ctypes.c_long(MAX_FILES),
                     self._events,
                     None,
                 )
             except InterruptedError:
                 continue
+            self._flying -= done
             for i in range(done):
-                index, _, result, _ = _EVENT.unpack_from(self._events, i * _EVENT.size)
-                if result < 0:
-                    outcome[index] = OSError(-result, os.strerror(-result))
-            waiting -= done
-        for i in range(submitted, len(descriptors)):
-            outcome[i] = _fdatasync(descriptors[i])
-        return outcome
+                token, _, result, _ = _EVENT.unpack_from(self._events, i * _EVENT.size)
+                ended.append(
+                    (token, OSError(-result, os.strerror(-result)) if result < 0 else None)
+                )
+        return ended
+
+    def close(self) -> None:
+        self._call(self._destroy, self._context)
 
     def _call(self, *arguments: object) -> int:
         result = int(self._syscall(*arguments))
@@ -134,7 +146,8 @@ def parallel_sync_available() -> bool:
     return isinstance(syncer, ParallelSyncer)
 
 
-def _fdatasync(descriptor: int) -> OSError | None:
+def fdatasync(descriptor: int) -> OSError | None:
+    """Make one file durable; the error, or null."""
     try:
         os.fdatasync(descriptor)
     except OSError as error:

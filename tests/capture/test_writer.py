@@ -104,15 +104,15 @@ async def test_calls_of_one_rollout_share_syncs(
     make_writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred waiting calls of one rollout cost a few syncs, and their offsets are right."""
-    syncs: list[int] = []
+    syncs: list[tuple[int, int]] = []
     for kind in (ParallelSyncer, SequentialSyncer):
-        original = kind.sync
+        original = kind.submit
 
-        def sync(self: Any, descriptors: Any, original: Any = original) -> Any:
-            syncs.extend(descriptors)
-            return original(self, descriptors)
+        def submit(self: Any, files: Any, original: Any = original) -> None:
+            syncs.extend(files)
+            original(self, files)
 
-        monkeypatch.setattr(kind, "sync", sync)
+        monkeypatch.setattr(kind, "submit", submit)
     writer = make_writer()
     places = await asyncio.gather(*(write(writer, "r") for _ in range(100)))
     assert len(syncs) < 30
@@ -257,14 +257,15 @@ async def test_a_failing_sync_is_taken_back(
     """After a failed fdatasync nobody knows what is on disk: the append is cut off and made again, so no record stands twice."""
     broken = [True]
     for kind in (ParallelSyncer, SequentialSyncer):
-        original = kind.sync
+        original = kind.reap
 
-        def sync(self: Any, descriptors: Any, original: Any = original) -> Any:
+        def reap(self: Any, least: int, original: Any = original) -> Any:
+            ended = original(self, least)
             if broken[0]:
-                return [OSError(errno.EIO, "broken") for _ in descriptors]
-            return original(self, descriptors)
+                return [(token, OSError(errno.EIO, "broken")) for token, _ in ended]
+            return ended
 
-        monkeypatch.setattr(kind, "sync", sync)
+        monkeypatch.setattr(kind, "reap", reap)
     writer = make_writer()
     assert await write(writer, "r") is None
     assert writer.store.read("r") == []
