@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from otel_gym.tracing.reading import count, mapping, number
 from otel_gym.tracing.semconv import CONVENTIONS
@@ -11,7 +11,7 @@ from otel_gym.tracing.span_data import INTERNAL, SpanData
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Counter, Histogram, Meter
+    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 LABELS: Final = (
     "gen_ai.operation.name",
@@ -30,21 +30,33 @@ _USAGE: Final = (
     ("cache_write.input_tokens", None),
     ("reasoning.output_tokens", None),
 )
+_MODELS: Final = ("gen_ai.request.model", "gen_ai.response.model")
+_MODALITY: Final = "gen_ai.token.modality"
+_Labels: TypeAlias = tuple[tuple[str, Any], ...]
 _CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
 _CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"
 
 
+MAX_LABEL_SETS: Final = 1000
+"""Distinct sets of labels that one process makes; model names come from callers, so past this they are written as `_OTHER`."""
+
+
 class CallMetrics:
-    """The instruments of the chosen convention versions. `on_span` is called by one thread."""
+    """The instruments of the chosen convention versions. `on_span` is called by one thread.
+
+    Token counters are sums kept here and observed at export: adding to an SDK counter costs as much as making a whole span.
+    """
 
     def __init__(self, meter: Meter, versions: tuple[str, ...]) -> None:
         self._histograms: dict[str, Histogram] = {}
-        self._counters: dict[str, Counter] = {}
+        self._sums: dict[str, dict[_Labels, int]] = {}
+        self._known: set[_Labels] = set()
         for version in versions:
             for name, instrument in CONVENTIONS[version].metrics.items():
                 if instrument.kind == "counter":
-                    self._counters[name] = meter.create_counter(
-                        name, instrument.unit, instrument.meaning
+                    sums = self._sums[name] = {}
+                    meter.create_observable_counter(
+                        name, [_observing(sums)], instrument.unit, instrument.meaning
                     )
                 else:
                     self._histograms[name] = meter.create_histogram(
@@ -61,7 +73,7 @@ class CallMetrics:
             self._on_rollout(span, context)
             return
         attributes = span.attributes
-        labels: dict[str, Any] = {name: attributes[name] for name in LABELS if name in attributes}
+        labels = self._labels(attributes)
         failed = dict(labels)
         if "error.type" in attributes:
             failed["error.type"] = attributes["error.type"]
@@ -76,6 +88,15 @@ class CallMetrics:
                 mean_s = max(0.0, latency_ms / 1000 - first_s) / (chunks - 1)
                 self._record("time_per_output_chunk", mean_s, labels, context)
         self._count_tokens(attributes, labels, failed, context)
+
+    def _labels(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        labels = {name: attributes[name] for name in LABELS if name in attributes}
+        key = tuple(labels.items())
+        if key not in self._known:
+            if len(self._known) >= MAX_LABEL_SETS:
+                return labels | {name: "_OTHER" for name in _MODELS if name in labels}
+            self._known.add(key)
+        return labels
 
     def _on_rollout(self, span: SpanData, context: Context) -> None:
         histogram = self._histograms.get("gen_ai.invoke_agent.duration")
@@ -104,9 +125,10 @@ class CallMetrics:
         failed: dict[str, Any],
         context: Context,
     ) -> None:
+        key = tuple(labels.items())
         for measure, audio_part in _USAGE:
-            counter = self._counters.get(f"gen_ai.client.inference.usage.{measure}")
-            if counter is None:
+            sums = self._sums.get(f"gen_ai.client.inference.usage.{measure}")
+            if sums is None:
                 continue
             tokens = attributes.get(f"gen_ai.usage.{measure}")
             if tokens is None and measure == "cache_write.input_tokens":
@@ -114,11 +136,11 @@ class CallMetrics:
             tokens = tokens or 0
             audio = attributes.get(f"gen_ai.usage.{audio_part}", 0) if audio_part else 0
             if audio:
-                counter.add(audio, {**labels, "gen_ai.token.modality": "audio"}, context)
+                heard = (*key, (_MODALITY, "audio"))
+                sums[heard] = sums.get(heard, 0) + audio
             # What a provider does not break down has no known modality.
-            counter.add(
-                max(0, tokens - audio), {**labels, "gen_ai.token.modality": "unknown"}, context
-            )
+            rest = (*key, (_MODALITY, "unknown"))
+            sums[rest] = sums.get(rest, 0) + max(0, tokens - audio)
         for measure, token_type in (("input_tokens", "input"), ("output_tokens", "output")):
             tokens = attributes.get(f"gen_ai.usage.{measure}")
             if tokens is None:
@@ -129,6 +151,15 @@ class CallMetrics:
             older = self._histograms.get("gen_ai.client.token.usage")
             if older is not None:
                 older.record(tokens, {**labels, "gen_ai.token.type": token_type}, context)
+
+
+def _observing(
+    sums: Mapping[_Labels, int],
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    from opentelemetry.metrics import Observation
+
+    # A copy, since the exporting thread may add a set of labels meanwhile.
+    return lambda options: [Observation(value, dict(key)) for key, value in list(sums.items())]
 
 
 def _context(span: SpanData) -> Context:

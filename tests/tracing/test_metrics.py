@@ -14,6 +14,7 @@ from otel_gym.capture.writer import RecordWriter
 from otel_gym.correlation.run import Run
 from otel_gym.counters import COUNTERS, count, counted
 from otel_gym.settings import Settings, settings_from
+from otel_gym.tracing.call_metrics import MAX_LABEL_SETS
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.metrics import Metrics, install_metrics, metric_names
 from otel_gym.tracing.options import SpanOptions
@@ -313,3 +314,16 @@ async def test_a_real_writer_is_observed(captures: tuple[Path, Run]) -> None:
     assert read(reader)["otel_gym.calls.pending"].data.data_points[0].value == 0
     metrics.close()
     assert writer.close(5)
+
+
+def test_made_up_model_names_do_not_make_endless_series(run: Run) -> None:
+    """Callers choose model names; past a bound the others share one series, and no token is lost."""
+    metrics, reader = installed(run, "genai-0.1")
+    for number in range(MAX_LABEL_SETS + 50):
+        call(metrics, run, request={"model": f"made-up-{number}"})
+    points = read(reader)["gen_ai.client.inference.usage.input_tokens"].data.data_points
+    assert len(points) == MAX_LABEL_SETS + 1
+    assert sum(point.value for point in points) == 120 * (MAX_LABEL_SETS + 50)
+    (rest,) = [p for p in points if p.attributes["gen_ai.request.model"] == "_OTHER"]
+    assert rest.value == 120 * 50
+    metrics.close()
