@@ -94,6 +94,18 @@ OWN: Final[Mapping[str, Attribute]] = MappingProxyType(
         "otel_gym.tool_calls.names": Attribute(
             "string[]", "recommended", "Names of the tools called, in order."
         ),
+        "otel_gym.training.prompt_tokens": Attribute(
+            "int", "conditional", "Prompt token ids that the response carries."
+        ),
+        "otel_gym.training.generation_tokens": Attribute(
+            "int", "conditional", "Generated token ids that the response carries."
+        ),
+        "otel_gym.training.log_probs": Attribute(
+            "int", "conditional", "Generation log probabilities that the response carries."
+        ),
+        "otel_gym.training.routed_experts": Attribute(
+            "int", "conditional", "Tokens whose routed experts the response carries."
+        ),
         "otel_gym.resend.count": Attribute(
             "int", "conditional", "How many times the client had sent this request before."
         ),

@@ -51,6 +51,7 @@ from otel_gym.tracing.span_data import (
     Status,
 )
 from otel_gym.tracing.trace_place import LINK_KIND, place_in_trace, rollout_names
+from otel_gym.tracing.training import add_training
 
 NOT_FAILURES: Final = frozenset({"incomplete", "cancelled"})
 """Error categories of calls that did not fail: cut by a limit, or given up by the caller."""
@@ -98,6 +99,7 @@ def span_from_record(
         if openai:
             add_openai_response(facts, response)
         add_usage(facts, read_usage(dialect, response))
+        add_training(facts, response)
         called = tool_call_names(response)
         if called:
             facts["otel_gym.tool_calls.count"] = len(called)
