@@ -165,7 +165,7 @@ class Flusher:
             self._state.report("a record cannot be made", error)
             self._state.lose(job, f"the record cannot be made: {type(error).__name__}")
             self._nudge()
-            self._wake([job])
+            wake([job])
             return False
         job.raw = raw
         job.line = line if line.endswith(b"\n") else line + b"\n"
@@ -270,7 +270,7 @@ class Flusher:
                 self._files.give_back(item.appender)
         if done:
             self._state.settle([job.claim.slot for job in done if job.claim.slot])
-            self._wake(done)
+            wake(done)
         self._account(items)
         for job in done:
             self._tell(job)
@@ -324,7 +324,7 @@ class Flusher:
                 job.released = True
                 count("records.incomplete")
             self._state.owe_marker(job.claim.rollout_id)
-        self._wake(batch.jobs)
+        wake(batch.jobs)
         if kept:
             if dropped:
                 self._queue.forget(dropped)
@@ -334,16 +334,6 @@ class Flusher:
         else:
             self._queue.finish(batch, dropped)
         self._nudge()
-
-    def _wake(self, jobs: list[Job]) -> None:
-        """Wake the exchanges that wait, with one call into each event loop."""
-        loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-        for job in jobs:
-            if job.loop is not None:
-                loops.setdefault(job.loop, []).append(job)
-        for loop, waiting in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(resolve, waiting)
 
     def _tell(self, job: Job) -> None:
         for listener in self._listeners:
@@ -355,14 +345,23 @@ class Flusher:
                 self._state.report("a listener failed", error)
 
 
+def wake(jobs: list[Job]) -> None:
+    """Wake the exchanges that wait, with one call into each event loop; from any thread."""
+    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        if job.loop is not None:
+            loops.setdefault(job.loop, []).append(job)
+    for loop, waiting in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            loop.call_soon_threadsafe(resolve, waiting)
+
+
 def resolve(jobs: list[Job]) -> None:
     """Answer what exchanges wait for; runs on their event loop, which gets its other work done between a few at a time."""
     rest = jobs[MAX_WOKEN:]
     if rest and rest[0].loop is not None:
         rest[0].loop.call_soon(resolve, rest)
     for job in jobs[:MAX_WOKEN]:
-        if job.timer is not None:
-            job.timer.cancel()
-            job.timer = None
+        job.answered = True
         if job.future is not None and not job.future.done():
             job.future.set_result(job.written)

@@ -13,7 +13,7 @@ from otel_gym.capture.facts import ExchangeFacts
 from otel_gym.capture.written import Written
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Job:
     """A call whose record is to be made and written."""
 
@@ -27,7 +27,8 @@ class Job:
     future: asyncio.Future[Written | None] | None
     """What the exchange waits for; null where nobody does."""
     loop: asyncio.AbstractEventLoop | None
-    timer: asyncio.TimerHandle | None = None
+    answered: bool = False
+    """Whether its exchange was told; set on the event loop."""
     released: bool = False
     """Whether the response was released without the record."""
     dropped: bool = False

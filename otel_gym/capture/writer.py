@@ -17,13 +17,14 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from otel_gym.capture.claims import Claim
 from otel_gym.capture.facts import ExchangeFacts
-from otel_gym.capture.flusher import Flusher, resolve
+from otel_gym.capture.flusher import Flusher, resolve, wake
 from otel_gym.capture.job import Job
 from otel_gym.capture.lanes import LaneQueue
 from otel_gym.capture.layout import RECORDS
@@ -75,6 +76,7 @@ class RecordWriter:
         self._threads: list[threading.Thread] = []
         self._state: ProducerState | None = None
         self._closed = False
+        self._watched: dict[asyncio.AbstractEventLoop, deque[tuple[float, weakref.ref[Job]]]] = {}
         self._queue = LaneQueue(self._queue_max_bytes, self._flushers)
 
     # -- calls
@@ -136,6 +138,7 @@ class RecordWriter:
         left = self._queue.remove_all()
         for job in left:
             state.lose(job, "the process ended before the storage took it")
+        wake(left)
         self._queue.stop()
         self._nudged.set()
         for thread in self._threads:
@@ -194,10 +197,37 @@ class RecordWriter:
             state.tick()
             resolve([job])
         else:
-            job.timer = loop.call_later(self._timeout_s, self._expire, job)
+            self._watch(job, loop)
             self._queue.put(job)
         assert job.future is not None
         return job.future
+
+    def _watch(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the job's waiting end at the bound. All bounds are equal, so one timer a loop serves a queue of jobs in order.
+
+        The queue holds weak references: a job that is done takes no memory behind one that is not.
+        """
+        deadline = loop.time() + self._timeout_s
+        watched = self._watched.get(loop)
+        if watched is None:
+            for closed in [other for other in self._watched if other.is_closed()]:
+                del self._watched[closed]
+            watched = self._watched[loop] = deque()
+            loop.call_at(deadline, self._sweep, loop)
+        while watched and _answered(watched[0][1]):
+            watched.popleft()
+        watched.append((deadline, weakref.ref(job)))
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        watched = self._watched.get(loop, deque())
+        while watched and (_answered(watched[0][1]) or watched[0][0] <= loop.time()):
+            job = watched.popleft()[1]()
+            if job is not None and not job.answered:
+                self._expire(job)
+        if watched:
+            loop.call_at(watched[0][0], self._sweep, loop)
+        else:
+            self._watched.pop(loop, None)
 
     def _expire(self, job: Job) -> None:
         """The bound is over; runs on the event loop."""
@@ -234,6 +264,11 @@ class RecordWriter:
         self._files.abandon()
         self.store.abandon()
         self._reset()
+
+
+def _answered(reference: weakref.ref[Job]) -> bool:
+    job = reference()
+    return job is None or job.answered
 
 
 _writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()

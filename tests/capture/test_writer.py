@@ -388,6 +388,21 @@ async def test_closing_on_a_dead_disk_leaves_evidence(make_writer: Any, disk: Di
     assert (account.recorded, account.lost, account.incomplete_marker) == (0, 2, True)
 
 
+async def test_closing_answers_who_still_waits(make_writer: Any, disk: Disk) -> None:
+    """An exchange whose record is given up at the end is answered, and does not wait for ever."""
+    writer = make_writer()
+    disk.blocked.clear()
+    held = [asyncio.create_task(write(writer, "held")) for _ in range(FLUSHERS)]
+    await asyncio.sleep(0.05)
+    behind = asyncio.create_task(write(writer, "behind"))
+    await asyncio.sleep(0.01)
+    closing = asyncio.create_task(asyncio.to_thread(writer.close, 0.1))
+    assert await asyncio.wait_for(behind, 20) is None
+    disk.blocked.set()
+    await closing
+    await asyncio.gather(*held)
+
+
 async def test_what_was_not_captured_is_in_the_status(make_writer: Any) -> None:
     """Unprefixed calls and invalid ids are counted in the producer's file."""
     writer = make_writer()
