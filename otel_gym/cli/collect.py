@@ -19,7 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from otel_gym.cli.output import console, print_json
 from otel_gym.errors import UsageProblem
 from otel_gym.reports.terminal import printable
-from otel_gym.rollouts.collect import Collected, CollectOptions, Collector
+from otel_gym.rollouts.collect import Collector
+from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.progress import CollectProgress
 from otel_gym.settings import Settings, load_settings
 

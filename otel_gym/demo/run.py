@@ -18,7 +18,8 @@ from otel_gym.correlation import trace_ids
 from otel_gym.demo.agent_server import ScriptedAgentServer
 from otel_gym.demo.engine import embedded_engine
 from otel_gym.errors import StoreError, UsageProblem
-from otel_gym.rollouts.collect import Collected, CollectOptions, collect_rollouts
+from otel_gym.rollouts.collect import collect_rollouts
+from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.tasks import read_rows
 from otel_gym.servers.model import Observability, build_served_model
 from otel_gym.settings import ModelServerSettings, Settings

@@ -1,7 +1,8 @@
 """Dispatch of rollouts to an agent, attempts, resume, and what was captured attached to each result."""
 
 from otel_gym.rollouts.attach import ATTACHMENT_KEY, attach_model_calls, model_call_capture
-from otel_gym.rollouts.collect import Collected, CollectOptions, Collector, collect_rollouts
+from otel_gym.rollouts.collect import Collector, collect_rollouts
+from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.progress import CollectProgress
 
 __all__ = [

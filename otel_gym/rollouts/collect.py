@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,14 +19,15 @@ from otel_gym.correlation.trace_ids import root_span_id, trace_id
 from otel_gym.counters import count
 from otel_gym.errors import OtelGymError, StoreError, UsageProblem
 from otel_gym.rollouts.attach import ATTACHMENT_KEY, calls_by_agent, model_call_capture
-from otel_gym.rollouts.dispatch import MAX_RESPONSE_BYTES, AgentClient, RolloutFailure
+from otel_gym.rollouts.dispatch import AgentClient, RolloutFailure
 from otel_gym.rollouts.ending import (
     failure_of,
     failure_row,
     result_row,
     rollout_record,
 )
-from otel_gym.rollouts.journal import Journal
+from otel_gym.rollouts.files import ResultFiles
+from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.progress import CollectProgress, Tally
 from otel_gym.rollouts.state import Dispatch, State, read_state
 from otel_gym.rollouts.tasks import NO_PERSIST, plan, read_rows
@@ -38,64 +38,6 @@ log: Final = logging.getLogger("otel_gym.rollouts")
 
 _LAST_WORK_S: Final = 10.0
 """How long a stopped collection waits for results that are already there to reach the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectOptions:
-    """How to collect."""
-
-    agent_url: str
-    output: Path
-    num_repeats: int = 1
-    """Rollouts of each task."""
-    concurrency: int = 16
-    """Rollouts in flight at once."""
-    limit: int | None = None
-    """Tasks taken from the input; null takes all."""
-    resume: bool = False
-    overwrite: bool = False
-    """Start anew over an output that exists; without it and without `resume` that is refused."""
-    max_attempts: int = 3
-    """Failed attempts of a rollout, over all runs, after which it is left alone."""
-    timeout_s: float | None = None
-    """Longest silence of the agent in one rollout, in seconds; null waits."""
-    settle_timeout_s: float = 10.0
-    """Longest wait for a finished rollout's calls in flight, in seconds."""
-    max_response_bytes: int = MAX_RESPONSE_BYTES
-    agent_name: str | None = None
-    """Name of an agent that does not say its own."""
-
-    @property
-    def failures(self) -> Path:
-        """The failures file, named as NeMo Gym names it: `rollouts.jsonl` has `rollouts_failures.jsonl` beside it."""
-        return self.output.with_name(f"{self.output.stem}_failures.jsonl")
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """How a collection stands after a run."""
-
-    planned: int
-    """Rollouts that the input asks for."""
-    done_before: int
-    """Of those, finished by earlier runs."""
-    exhausted: int
-    """Of those, left alone: they had `max_attempts` failed attempts, or a failure that the agent called terminal."""
-    completed: int
-    """Finished by this run."""
-    failed: int
-    """Attempts of this run that failed."""
-    left: int
-    """Never ended: drained, killed at the agent, or the output could not be written."""
-    input_problems: int
-    """Rows of the input that could not be used."""
-    output: Path
-    failures: Path
-
-    @property
-    def whole(self) -> bool:
-        """Whether every rollout that the input asks for is in the output, and every row of it was usable."""
-        return not self.input_problems and self.planned == self.done_before + self.completed
 
 
 async def collect_rollouts(
@@ -178,7 +120,7 @@ class Collector:
         try:
             if dispatches:
                 await agent.check()
-            with _Files(options) as files:
+            with ResultFiles(options) as files:
                 await self._dispatch(iter(dispatches), agent, files)
         finally:
             await agent.aclose()
@@ -212,7 +154,7 @@ class Collector:
         return State()
 
     async def _dispatch(
-        self, dispatches: Iterator[Dispatch], agent: AgentClient, files: _Files
+        self, dispatches: Iterator[Dispatch], agent: AgentClient, files: ResultFiles
     ) -> None:
         """Work through `dispatches`, `concurrency` at a time."""
         workers = [
@@ -229,7 +171,7 @@ class Collector:
                 await asyncio.wait(self._ending, timeout=_LAST_WORK_S)
 
     async def _work(
-        self, dispatches: Iterator[Dispatch], agent: AgentClient, files: _Files
+        self, dispatches: Iterator[Dispatch], agent: AgentClient, files: ResultFiles
     ) -> None:
         for dispatch in dispatches:
             if self._tally.draining:
@@ -250,7 +192,7 @@ class Collector:
                 self._tally.in_flight -= 1
                 self._progress()
 
-    async def _play(self, dispatch: Dispatch, agent: AgentClient, files: _Files) -> None:
+    async def _play(self, dispatch: Dispatch, agent: AgentClient, files: ResultFiles) -> None:
         if self._store is not None:
             await asyncio.to_thread(self._fence, self._store, dispatch.rollout_id)
         body = dispatch.rollout.body(dispatch.attempt)
@@ -289,7 +231,7 @@ class Collector:
         row: dict[str, Any],
         failure: RolloutFailure | None,
         agent: AgentClient,
-        files: _Files,
+        files: ResultFiles,
         started_at: float,
         completed_at: float,
     ) -> None:
@@ -357,30 +299,3 @@ class Collector:
 
     def _progress(self) -> None:
         self._on_progress(self._tally.moment())
-
-
-class _Files:
-    """The two journals of a collection; the failures file is made by the first failure."""
-
-    def __init__(self, options: CollectOptions) -> None:
-        self._options = options
-        self._failures: Journal | None = None
-
-    def __enter__(self) -> _Files:
-        is_fresh = not self._options.resume
-        self.output = Journal(self._options.output, truncate=is_fresh)
-        if is_fresh:
-            self._options.failures.unlink(missing_ok=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.output.close()
-        if self._failures is not None:
-            self._failures.close()
-
-    @property
-    def failures(self) -> Journal:
-        """The journal of failed attempts. Raises `UsageProblem` where it cannot be opened."""
-        if self._failures is None:
-            self._failures = Journal(self._options.failures)
-        return self._failures
