@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from otel_gym.capture.layout import Layout
 from otel_gym.correlation.trace_ids import trace_id
+from otel_gym.counters import counted
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.viewer.index.database import index_path
+from otel_gym.viewer.index.follower import Follower
 from otel_gym.viewer.index.indexer import Index
 from otel_gym.viewer.kept import Kept
 from tests.viewer.captures import RUN_ID, append, conversation, small_run, write_rollout, write_run
@@ -250,4 +253,35 @@ def test_what_was_computed_is_there_for_the_next_viewer(
     assert kept.get() == 1, "before the files were looked at"
     index.refresh()
     assert kept.get() == 2
+    index.close()
+
+
+def test_a_fault_while_following_is_shown_and_survived(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes wrong in the background is on the page, counted, and the next look is taken all the same."""
+    index = _open(run_dir)
+    looks: list[int] = []
+
+    def refresh() -> bool:
+        looks.append(1)
+        if len(looks) == 1:
+            raise RuntimeError("a fault of our own")
+        return Index.refresh(index)
+
+    monkeypatch.setattr(index, "refresh", refresh)
+    before = counted("store.failures")
+    follower = Follower(index)
+    follower.start()
+    deadline = time.monotonic() + 20
+    while len(looks) < 1 or index.problem is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "a fault of our own" in index.problem
+    assert counted("store.failures") == before + 1
+    while not index.progress.first_done:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert index.problem is None
+    follower.stop()
     index.close()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
+from otel_gym.counters import count
 from otel_gym.viewer.index.indexer import Index
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ class Follower:
         self._asked_at = time.monotonic()
         self._wake = threading.Event()
         self._stopping = False
+        self._logged = ""
         self._thread = threading.Thread(target=self._run, name="otel-gym-viewer", daemon=True)
 
     def start(self) -> None:
@@ -61,9 +62,12 @@ class Follower:
                 self.index.refresh()
                 for prepare in self.after_refresh:
                     prepare()
-            except (OSError, sqlite3.Error) as error:
-                self.index.problem = f"the index cannot be refreshed: {error}"
-                logger.warning("The index cannot be refreshed: %s", error)
+            except Exception as error:  # noqa: BLE001 - the pages show the fault, and the next look may succeed
+                count("store.failures")
+                problem = f"the files cannot be followed: {error!r}"
+                if problem != self._logged:
+                    logger.warning("In %s %s", self.index.layout.root, problem)
+                self.index.problem = self._logged = problem
             self._pause(max(INTERVAL_S, self.index.progress.cost_s * REST))
             while not self._stopping and time.monotonic() - self._asked_at > ATTENTION_S:
                 self._wake.clear()

@@ -18,6 +18,7 @@ from otel_gym.capture.source import Source
 from otel_gym.correlation.rollout_id import is_valid
 from otel_gym.correlation.run import Run, read_run
 from otel_gym.correlation.trace_ids import trace_id
+from otel_gym.counters import count
 from otel_gym.errors import StoreError
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import read_rollout_mapping
@@ -221,6 +222,7 @@ class Index:
         try:
             named = read_run(self.layout.root)
         except StoreError as error:
+            count("store.failures")
             logger.warning("The run file cannot be read: %s", error)
             return
         run = named or _unnamed(self.layout.root)
@@ -320,6 +322,7 @@ class Index:
                     lines += 1
                 head, tail = _fingerprint(source, end)
         except (StoreError, OSError) as error:
+            count("store.failures")
             logger.warning("%s cannot be read whole: %s", rollout_id, error)
             damaged += 1
         if known is not None and not start:
