@@ -79,13 +79,13 @@ def command(
         if as_json:
             print_json({"run_id": run.run_id, "spans": exported, "complete": is_done})
         else:
-            click.echo(f"exported {exported} spans to {target.url}")
+            click.echo(f"exported {exported} spans to {target.shown}")
         return 0 if is_done else 1
     selection = Selection(
         frozenset(rollouts) if rollouts else None, None if since is None else since_seconds(since)
     )
     summary = _export(root, run, settings, target, out, selection, jobs)
-    where = target.url if target is not None else str(out)
+    where = target.shown if target is not None else str(out)
     if as_json:
         print_json(
             {
@@ -263,7 +263,7 @@ def _follow(root: Path, run: Run, settings: Settings, target: OtlpEndpoint) -> t
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         pipeline.start()
-        click.echo(f"following {root} (run {run.run_id}) to {target.url}", err=True)
+        click.echo(f"following {root} (run {run.run_id}) to {target.shown}", err=True)
         while not ended.wait(0.5):
             pass
     finally:

@@ -19,6 +19,7 @@ import orjson
 
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
+from otel_gym.tracing.endpoint import without_user
 from otel_gym.tracing.ranges import Ranges
 
 STATE_DIRECTORY: Final = ".otel-gym"
@@ -49,7 +50,7 @@ class Cursors:
         self._path = self._state / CURSORS / f"{self.destination}.jsonl"
         self._parked = self._state / PARKED / f"{self.destination}.jsonl"
         self._mode = directory_mode
-        self._url = url
+        self._shown_url = without_user(url)
         self._pending: list[bytes] = []
 
     def load(self) -> dict[str, FileCursor]:
@@ -94,7 +95,7 @@ class Cursors:
     def park(self, entry: dict[str, object]) -> None:
         """Notes a span that the backend refuses for good, with its place and the reason."""
         try:
-            self._append(self._parked, orjson.dumps({"endpoint": self._url, **entry}) + b"\n")
+            self._append(self._parked, orjson.dumps({"endpoint": self._shown_url, **entry}) + b"\n")
         except OSError:
             count("export.failures")
 

@@ -37,6 +37,11 @@ class OtlpEndpoint:
     client_certificate: str | None = None
 
     @property
+    def shown(self) -> str:
+        """The URL without user name and password, for messages and files."""
+        return without_user(self.url)
+
+    @property
     def is_tls(self) -> bool:
         """Whether the connection is encrypted."""
         return urlsplit(self.url).scheme == "https"
@@ -77,6 +82,12 @@ def traces_endpoint(
         client_key=_value(environment, "CLIENT_KEY") or None,
         client_certificate=_value(environment, "CLIENT_CERTIFICATE") or None,
     )
+
+
+def without_user(url: str) -> str:
+    """`url` without user name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def parse_headers(value: str) -> dict[str, str]:

@@ -88,7 +88,7 @@ class HttpSender:
                 headers=self._headers,
             )
         except self._transport_error as error:
-            return Answer("retry", f"{self._endpoint.url}: {type(error).__name__}: {error}")
+            return Answer("retry", f"{self._endpoint.shown}: {type(error).__name__}: {error}")
         return self._answer(response)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class HttpSender:
         status = response.status_code
         if 200 <= status < 300:
             return _partial(response.content)
-        reason = f"{self._endpoint.url}: HTTP {status} {_message(response)}".rstrip()
+        reason = f"{self._endpoint.shown}: HTTP {status} {_message(response)}".rstrip()
         if status in (400, 413):
             return Answer("refused", reason[:MAX_REASON_LENGTH])
         return Answer(
@@ -159,7 +159,7 @@ class GrpcSender:
 
     def _answer(self, error: Any) -> Answer:
         code = error.code().name
-        reason = f"{self._endpoint.url}: {code}: {error.details()}"[:MAX_REASON_LENGTH]
+        reason = f"{self._endpoint.shown}: {code}: {error.details()}"[:MAX_REASON_LENGTH]
         if code in self._REFUSED:
             return Answer("refused", reason)
         if code == "RESOURCE_EXHAUSTED" and "larger than max" in (error.details() or ""):

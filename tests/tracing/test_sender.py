@@ -292,3 +292,13 @@ def test_a_wrong_variable_is_named(configured: str, environment: dict[str, str])
 def test_headers_of_the_variable() -> None:
     """Members are percent-decoded; what is no member is passed over."""
     assert parse_headers("A=b%20c, d = e ,junk,=x,f=g=h") == {"a": "b c", "d": "e", "f": "g=h"}
+
+
+def test_a_password_in_the_url_is_shown_nowhere(receiver: Receiver, body: bytes) -> None:
+    """User name and password of a URL are sent and never written into a reason."""
+    receiver.answer = lambda request: Reply(400, b"no")
+    url = f"http://user:secret@127.0.0.1:{receiver.port}/v1/traces"
+    answer = send(OtlpEndpoint(url), body)
+    assert receiver.requests[0].headers["authorization"].startswith("Basic ")
+    assert "secret" not in answer.reason
+    assert f"127.0.0.1:{receiver.port}/v1/traces: HTTP 400" in answer.reason
