@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -209,8 +210,17 @@ def _show(where: str, forms: dict[str, Any]) -> None:
             f"  CPU {one['cpu_us_a_call']:6.0f} us{lag}"
         )
     added = forms["on"]["p50_ms"] - forms["off"]["p50_ms"]
-    bound = "CPU (the interpreter)" if _cpu_bound(forms["on"]) else "the disk's syncs"
-    print(f"  added by capture: p50 {added:.3f} ms; bounded by {bound}")
+    print(f"  added by capture: p50 {added:.3f} ms; bounded by {_bound(forms['on'])}")
+
+
+def _bound(one: dict[str, float]) -> str:
+    """What kept the calls from being faster."""
+    if _cpu_bound(one):
+        return "the interpreter: one thread at a time makes records and serves calls"
+    load_average, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if load_average > processors + 1:
+        return f"other processes (load average {load_average:.0f} on {processors} CPUs): repeat on a quiet machine"
+    return "the disk's syncs"
 
 
 def _cpu_bound(one: dict[str, float]) -> bool:
