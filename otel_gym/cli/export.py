@@ -96,12 +96,13 @@ def command(
                 "rollouts": summary.rollouts,
                 "synthesized": summary.synthesized,
                 "damaged": summary.damaged,
+                "unreadable": summary.unreadable,
                 "parked": summary.parked,
             }
         )
     else:
         click.echo(_sentence(summary, where))
-    return 1 if summary.parked else 0
+    return 1 if summary.parked or summary.unreadable else 0
 
 
 def run_of(directory: Path, run_id: str | None) -> Run:
@@ -282,6 +283,8 @@ def _sentence(summary: Summary, where: str) -> str:
     text = f"exported {summary.spans} spans ({', '.join(parts)}) to {where}"
     if summary.damaged:
         text += f"; {summary.damaged} damaged lines left out"
+    if summary.unreadable:
+        text += f"; {summary.unreadable} files could not be read"
     if summary.parked:
         text += f"; {summary.parked} refused by the backend, see .otel-gym/parked"
     return text

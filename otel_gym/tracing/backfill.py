@@ -43,6 +43,8 @@ class Summary:
     """Root spans made from calls."""
     damaged: int = 0
     """Lines and rollout records that could not be read."""
+    unreadable: int = 0
+    """Capture files that could not be read, or not to their end."""
     parked: int = 0
     """Spans that the backend refused for good."""
 
@@ -57,6 +59,7 @@ class Summary:
         self.rollouts += other.rollouts
         self.synthesized += other.synthesized
         self.damaged += other.damaged
+        self.unreadable += other.unreadable
         self.parked += other.parked
 
 
@@ -144,8 +147,11 @@ def export_rollouts(
     """Gives the spans of the rollouts to `sink` and closes it. Raises `ExportError`."""
     spans = RolloutSpans(run, options)
     for rollout_id in rollout_ids:
-        for span, source in spans.of(directory, rollout_id, since_s):
-            sink.add(span, source)
+        try:
+            for span, source in spans.of(directory, rollout_id, since_s):
+                sink.add(span, source)
+        except (StoreError, OSError):
+            spans.summary.unreadable += 1
         if on_rollout is not None:
             on_rollout(rollout_id)
     spans.summary.parked += sink.close()

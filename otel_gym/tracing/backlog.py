@@ -82,6 +82,12 @@ class Backlog:
             if not gaps:
                 del self._gaps[gap.rollout_id]
 
+    def put_off(self, gap: Gap) -> None:
+        """Lets the other rollouts go before the one of `gap`."""
+        with self._lock:
+            if gap.rollout_id in self._gaps:
+                self._gaps.move_to_end(gap.rollout_id)
+
     @property
     def has_gaps(self) -> bool:
         """Whether there are places in files to be read."""

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import orjson
 
 from otel_gym.correlation.rollout_id import is_valid
+from otel_gym.errors import StoreError
 
 CAPTURE_SUFFIX: Final = ".capture.jsonl"
 COMPRESSED_SUFFIX: Final = ".capture.jsonl.zst"
@@ -59,15 +60,20 @@ def record_file_name(rollout_id: str) -> str:
 
 
 def open_capture(directory: Path, rollout_id: str) -> BinaryIO | None:
-    """The captures of a rollout as uncompressed bytes, null where there is no file."""
+    """The captures of a rollout as uncompressed bytes, null where there is no file. Raises `StoreError` for one that cannot be opened."""
+    path = directory / record_file_name(rollout_id)
     try:
-        return (directory / record_file_name(rollout_id)).open("rb")
+        return path.open("rb")
     except FileNotFoundError:
-        pass
+        path = directory / (rollout_id + COMPRESSED_SUFFIX)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        file = (directory / (rollout_id + COMPRESSED_SUFFIX)).open("rb")
+        file = path.open("rb")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     import zstandard
 
     reader: BinaryIO = zstandard.ZstdDecompressor().stream_reader(
@@ -155,7 +161,7 @@ def holds_call(
         with (directory / record_file_name(rollout_id)).open("rb") as file:
             file.seek(offset_bytes)
             return call_id.encode("utf-8", "replace") in file.read(length_bytes)
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from otel_gym.errors import StoreError
 from otel_gym.tracing.cursors import FileCursor
 from otel_gym.tracing.files import (
     COMPRESSED_SUFFIX,
@@ -49,7 +50,7 @@ def gaps_left(
     for rollout_id, end in sizes.items():
         name = record_file_name(rollout_id)
         cursor = cursors.get(name)
-        if cursor is not None and cursor.fingerprint == fingerprint(directory, rollout_id):
+        if cursor is not None and cursor.fingerprint == _fingerprint(directory, rollout_id):
             missing = cursor.done.missing(end)
         else:
             missing = [(0, end)] if end else []
@@ -71,6 +72,14 @@ def gaps_grown(directory: Path, ends: Mapping[str, int], *, is_own: bool, now: f
         elif 0 < end < known < UNKNOWN_END:
             gaps.append(Gap(rollout_id, 0, end, is_own, now))
     return gaps
+
+
+def _fingerprint(directory: Path, rollout_id: str) -> str | None:
+    """The fingerprint of a file, null for one that cannot be read: whoever reads it will say so."""
+    try:
+        return fingerprint(directory, rollout_id)
+    except StoreError:
+        return None
 
 
 def _size(path: Path) -> int:

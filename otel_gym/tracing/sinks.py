@@ -119,7 +119,7 @@ class FileSink:
         try:
             self._file = self._temporary.open("wb")
         except OSError as error:
-            raise ExportError(f"{path}: cannot be written: {error.strerror}") from error
+            raise self._problem(error) from error
 
     def add(self, span: SpanData, source: Source) -> None:
         """See `SpanSink`."""
@@ -131,10 +131,19 @@ class FileSink:
         """See `SpanSink`."""
         if self._spans:
             self._write()
-        self._file.close()
-        self._temporary.replace(self._path)
+        try:
+            self._file.close()
+            self._temporary.replace(self._path)
+        except OSError as error:
+            raise self._problem(error) from error
         return 0
 
     def _write(self) -> None:
-        self._file.write(request_line(self._spans, self._run, self._options))
+        try:
+            self._file.write(request_line(self._spans, self._run, self._options))
+        except OSError as error:
+            raise self._problem(error) from error
         self._spans.clear()
+
+    def _problem(self, error: OSError) -> ExportError:
+        return ExportError(f"{self._path}: cannot be written: {error.strerror}")

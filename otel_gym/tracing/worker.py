@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run
 from otel_gym.counters import count
+from otel_gym.errors import StoreError
 from otel_gym.tracing.backlog import Backlog
 from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.delivery import Batch, Delivery, Source, parked_entry
@@ -34,9 +36,13 @@ from otel_gym.tracing.spans import RecordPlace, rollout_span, span_from_record
 if TYPE_CHECKING:
     from otel_gym.tracing.span_data import SpanData
 
+_logger = logging.getLogger(__name__)
+
 _YIELD_EVERY_SPANS: Final = 4
 """Spans made in a row before the interpreter lock is given away: an event loop in this process then waits a fraction of a millisecond, not the
 interpreter's switch interval."""
+_UNREADABLE_S: Final = 0.5
+"""Pause after a file that could not be read."""
 _KNOWN_FILES: Final = 4096
 
 
@@ -74,6 +80,8 @@ class Worker:
             pause=pause,
         )
         self.batch = Batch(batch_max_spans, batch_max_bytes - encoder.overhead_bytes)
+        self._pause = pause
+        self._last_cause = ""
         self.exported = 0
         self._rollouts = RolloutFiles(directory)
         self._sizes: dict[str, int] = {}
@@ -134,7 +142,15 @@ class Worker:
         while not self.batch.is_full() and (due := self._backlog.take_rollout()) is not None:
             self._add_rollout(*due)
         while not self.batch.is_full() and (gap := self._backlog.first_gap()) is not None:
-            self._backlog.gap_reached(gap, self._read_gap(gap))
+            try:
+                self._backlog.gap_reached(gap, self._read_gap(gap))
+            except (StoreError, OSError) as error:
+                # This file must wait, and must not keep the others waiting.
+                self._backlog.put_off(gap)
+                count("export.failures")
+                self._warn(str(error))
+                self._pause(_UNREADABLE_S)
+                return
 
     def send(self) -> None:
         """Gets the batch across; keeps it where that was given up for now."""
@@ -169,6 +185,11 @@ class Worker:
             self._tell(span, record)
         self.batch.add(encoded, source)
         return True
+
+    def _warn(self, cause: str) -> None:
+        if cause != self._last_cause:
+            self._last_cause = cause
+            _logger.warning("export: %s; will be tried again", cause)
 
     def _tell(self, span: SpanData, record: Mapping[str, Any]) -> None:
         """Metrics of a span; what goes wrong there is counted and does not concern the span."""
@@ -255,7 +276,10 @@ class Worker:
         known = self._fingerprints.get(rollout_id) if written.offset_bytes else None
         if known is not None:
             return known
-        mark = fingerprint(self._directory, rollout_id)
+        try:
+            mark = fingerprint(self._directory, rollout_id)
+        except StoreError:
+            mark = None
         if mark is None or not holds_call(
             self._directory,
             rollout_id,

@@ -103,6 +103,7 @@ def test_choosing_rollouts_and_times(
         "rollouts": 0,
         "synthesized": 1,
         "damaged": 0,
+        "unreadable": 0,
         "parked": 0,
     }
     assert run_command([*base, "--rollout", "77-0"]) == 2
@@ -354,3 +355,25 @@ def _until(condition: Any, seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.02)
+
+
+def test_a_file_that_cannot_be_read_is_told(
+    captures: Captures, receiver: Receiver, capsys: Captured
+) -> None:
+    """The other rollouts are exported; the exit code and the sentence say that one is missing."""
+    directory, _ = captures
+    fill(directory, rollouts=2, calls=2)
+    (directory / "1-5.capture.jsonl").mkdir()
+    assert run_command(["export", str(directory), "--endpoint", receiver.url]) == 1
+    assert "1 files could not be read" in capsys.readouterr().out
+    assert len(receiver.distinct) == 4 + 2
+
+
+def test_a_file_that_cannot_be_written_is_told(captures: Captures, capsys: Captured) -> None:
+    """A full disk ends an export to a file with its reason, in one line."""
+    fill(captures[0], rollouts=1, calls=1)
+    for out in ("/dev/full/x", str(captures[0] / "no" / "such")):
+        assert run_command(["export", str(captures[0]), "--out", out]) == 1
+        error = capsys.readouterr().err
+        assert "cannot be written" in error
+        assert error.count("\n") == 1

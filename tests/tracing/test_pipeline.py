@@ -567,3 +567,19 @@ def test_a_packed_file_is_caught_up_like_a_plain_one(
         assert again.exported == (0 if follow else 1)
         assert set(receiver.distinct) == ids([unsent])
         again.close(5)
+
+
+def test_a_file_that_cannot_be_read_does_not_hold_up_the_others(
+    captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
+) -> None:
+    """An unreadable file waits for better times, is counted, and the rest of the directory is exported."""
+    directory, _ = captures
+    (directory / "0-9.capture.jsonl").mkdir()
+    written = fill(directory, rollouts=3, calls=3)
+    failures = counted("export.failures")
+    pipe = pipeline(follow=True)
+    assert not pipe.flush(3)
+    assert set(receiver.distinct) == ids(written)
+    assert counted("export.failures") > failures
+    (directory / "0-9.capture.jsonl").rmdir()
+    assert pipe.flush(20)
