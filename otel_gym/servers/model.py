@@ -141,7 +141,7 @@ def build_served_model(
 
 def install_model_call_capture(
     app: Starlette,
-    settings: Settings | Mapping[str, Any] | None = None,
+    settings: Settings | Mapping[str, Any] | object = None,
     *,
     model_server_name: str | None = None,
     global_config_dict: Mapping[str, Any] | None = None,
@@ -149,14 +149,12 @@ def install_model_call_capture(
 ) -> Observability:
     """Put capture on anybody's Starlette or FastAPI application, before it starts to serve.
 
-    `settings` may be `Settings` or a mapping of the configuration file's shape; `global_config_dict` is Gym's name for the latter, and Gym's further
+    `settings` may be `Settings`, a mapping of the configuration file's shape, or Gym's own `ModelCallCaptureConfig`; `global_config_dict` is Gym's name for the mapping, and Gym's further
     keyword arguments are accepted and have no meaning here. With observability off the middleware only takes rollout prefixes off. Returns what
     was installed; it is closed when the application shuts down. Raises `SettingsError`.
     """
     if not isinstance(settings, Settings):
-        settings = settings_from(
-            global_config_dict if global_config_dict is not None else settings or {}
-        )
+        settings = settings_from(_mapping(global_config_dict if settings is None else settings))
     server = settings.model_servers.get(model_server_name or "") or ModelServerSettings(
         name=model_server_name or "model"
     )
@@ -166,6 +164,16 @@ def install_model_call_capture(
     app.add_middleware(CaptureMiddleware, capture=observability.capture)
     app.add_middleware(LifespanClose, close=observability.aclose)
     return observability
+
+
+def _mapping(config: object) -> Mapping[str, Any]:
+    """A configuration as a mapping: one already, nothing at all, or an object with Gym's two attributes."""
+    if config is None:
+        return {}
+    if isinstance(config, Mapping):
+        return config
+    names = ("observability_enabled", "model_call_capture_dir")
+    return {name: getattr(config, name, None) for name in names}
 
 
 def engine_of(settings: Settings, server: ModelServerSettings) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -88,12 +89,14 @@ def test_anybodys_application_is_captured_by_one_call(tmp_path: Path, make: Any)
     assert observability.writer is not None and observability.writer.waiting == 0
 
 
-def test_gyms_own_way_to_call_it_works(tmp_path: Path) -> None:
-    """Gym hands its global configuration over as a mapping, with keywords that only mean something there."""
+@pytest.mark.parametrize("as_object", [True, False])
+def test_gyms_own_way_to_call_it_works(tmp_path: Path, as_object: bool) -> None:
+    """Gym hands its configuration over as an object or a mapping, with keywords that only mean something there."""
     app = _starlette()
     raw = {"observability_enabled": True, "model_call_capture_dir": str(tmp_path / "c")}
+    config = SimpleNamespace(**raw) if as_object else None
     install_model_call_capture(
-        app, None, model_server_name="policy", global_config_dict=raw, num_workers=1
+        app, config, model_server_name="policy", global_config_dict=raw, num_workers=1
     )
     with Served(app) as served:
         httpx.post(f"{served.url}/ng-rollout/7-2/v1/responses", json={})
