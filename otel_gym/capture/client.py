@@ -62,7 +62,12 @@ class RequestHeaders:
 
     def one(self, name: str) -> str | None:
         """The value of `name` where it has exactly one distinct non-empty value."""
-        distinct = {value for value in self.values.get(name, ()) if value}
+        values = self.values.get(name)
+        if values is None:
+            return None
+        if len(values) == 1:
+            return values[0] or None
+        distinct = {value for value in values if value}
         return distinct.pop() if len(distinct) == 1 else None
 
     def first_of(self, names: Iterable[str]) -> str | None:
@@ -85,20 +90,27 @@ class HeaderPicker:
                 raise SettingsError(
                     f"otel_gym.span_headers: {name!r} carries secrets and is never recorded; remove it"
                 )
-        self._names = _NAMES | {name.encode() for name in self._span_headers}
+        self._names = {name: name.decode() for name in _NAMES}
+        self._names |= {name.encode(): name for name in self._span_headers}
+        self._telling = frozenset(
+            {*AGENT_HEADERS, *PARENT_HEADERS, TURN_METADATA, "baggage", *self._span_headers}
+        )
 
     def pick(self, headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
         """The kept headers of an ASGI scope (names are lower case there)."""
-        picked = RequestHeaders()
+        picked: dict[str, list[str]] = {}
+        names = self._names
         for name, value in headers:
-            if name in self._names:
-                picked.values.setdefault(name.decode("latin-1"), []).append(
-                    value.decode("latin-1").strip()[:MAX_VALUE_LENGTH]
-                )
-        return picked
+            kept = names.get(name)
+            if kept is not None:
+                text = value.decode("latin-1").strip()[:MAX_VALUE_LENGTH]
+                picked.setdefault(kept, []).append(text)
+        return RequestHeaders(picked)
 
     def client(self, headers: RequestHeaders) -> dict[str, Any] | None:
         """The `client` part of a record; null where nothing is known."""
+        if self._telling.isdisjoint(headers.values):
+            return None
         client: dict[str, Any] = {
             "agent_id": headers.first_of(AGENT_HEADERS),
             "parent_id": headers.first_of(PARENT_HEADERS),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_gym.errors import InvalidRolloutId
@@ -35,6 +36,7 @@ _GRAMMAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _INDICES = re.compile(r"(?P<task>\d+)-(?P<rollout>\d+)(?:-a(?P<attempt>[1-9]\d*))?", re.ASCII)
 
 
+@lru_cache(maxsize=8192)
 def why_invalid(rollout_id: str) -> str | None:
     """Why `rollout_id` breaks the grammar, in a few words; null where it is valid."""
     if not rollout_id:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 _TRACE: Final = b"otel-gym/trace/1"
@@ -15,11 +16,13 @@ _CALL: Final = b"otel-gym/span/1"
 _HEX32: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
+@lru_cache(maxsize=8192)
 def trace_id(run_id: str, rollout_id: str) -> str:
     """The trace of a rollout: 32 hex digits of SHA-256 over the run's and the rollout's ids."""
     return _digest(_TRACE, run_id, rollout_id)[:32]
 
 
+@lru_cache(maxsize=8192)
 def root_span_id(run_id: str, rollout_id: str) -> str:
     """The span of the rollout itself, parent of its model calls: 16 hex digits."""
     return _digest(_ROOT, run_id, rollout_id)[:16]
