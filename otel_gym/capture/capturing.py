@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import logging
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -69,10 +68,6 @@ class Capture:
                 "calls of rollout id %.80r are served but not captured: it %s", rollout_id, reason
             )
         return False
-
-    def new_call_id(self) -> str:
-        """A fresh model call id: 32 hex digits."""
-        return uuid.uuid4().hex
 
     def trace_of(
         self, rollout_id: str, model_call_id: str, traceparent: str | None, tracestate: str | None

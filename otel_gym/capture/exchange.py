@@ -15,6 +15,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from otel_gym.capture import current
+from otel_gym.capture.call_ids import new_call_id
 from otel_gym.capture.capturing import Capture, wall_and_monotonic_ns
 from otel_gym.capture.client import retry_count_of, session_of
 from otel_gym.capture.current import CurrentCall
@@ -56,7 +57,7 @@ class Exchange:
         self._scope = _seen_scope(scope)
         self._receive = receive
         self._send = send
-        self._call_id = capture.new_call_id()
+        self._call_id = new_call_id()
         self._claim = capture.writer.begin(rollout_id, self._call_id)
         self._headers = capture.headers.pick(scope["headers"])
         self._trace = capture.trace_of(
