@@ -8,6 +8,7 @@ OtelGymError
 │   ├── CorruptRecordError   a line that is not a record, with file, line number and byte offset
 │   └── StoreUnavailable     a record could not be made durable
 ├── DialectError           bytes that cannot be read as the dialect says (never raised into a model call)
+│   └── EncodingError        a content encoding that is unknown, damaged or expands without bound
 ├── ExportError            a backend refused or could not be reached
 └── ReplayError            see otel_gym.replay.errors
 """

@@ -24,6 +24,7 @@ from otel_gym.capture.producer import StatusRead, read_statuses
 from otel_gym.capture.source import RecordLine
 from otel_gym.capture.store import CaptureStore
 from otel_gym.correlation.rollout_id import is_valid
+from otel_gym.dialects import read_usage
 from otel_gym.errors import StoreError
 
 CLOCK_TOLERANCE_S: Final = 0.001
@@ -61,6 +62,8 @@ class RolloutLedger:
     """Records whose request or response was cut at the recording limit."""
     redacted: int = 0
     """Records with redacted fields."""
+    without_usage: int = 0
+    """Answered calls whose engine reported no token counts, such as a stream whose caller did not ask for them."""
     duplicates: int = 0
     """Lines that repeat another line's `model_call_id`."""
     clock_anomalies: int = 0
@@ -264,6 +267,7 @@ def _read_records(
         seen.add(name)
         account.oversized += bool(record.get("request_cut") or record.get("response_cut"))
         account.redacted += "redacted" in record
+        account.without_usage += _lacks_usage(record)
         account.clock_anomalies += _ran_backwards(record)
         if exported is not None and account.exported is not None:
             account.exported += exported.has(account.rollout_id, line.offset_bytes)
@@ -276,6 +280,14 @@ def _readable(lines: Iterator[RecordLine], account: RolloutLedger) -> Iterator[R
         yield from lines
     except (OSError, StoreError) as error:
         account.unreadable = str(error)
+
+
+def _lacks_usage(record: dict[str, Any]) -> bool:
+    status, response = record.get("status_code"), record.get("response")
+    if not isinstance(status, int) or status >= 400 or not isinstance(response, dict):
+        return False
+    usage = read_usage(str(record.get("dialect")), response)
+    return usage.input is None and usage.output is None
 
 
 def _ran_backwards(record: dict[str, Any]) -> bool:

@@ -12,7 +12,15 @@ from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.output import console, existing_directory, print_json
 
 _COLUMNS = ("started", "recorded", "exported", "stale", "torn", "in flight", "died", "lost")
-_NOTED = ("duplicates", "oversized", "redacted", "clock_anomalies", "cleared", "unclaimed")
+_NOTED = (
+    "duplicates",
+    "oversized",
+    "redacted",
+    "without_usage",
+    "clock_anomalies",
+    "cleared",
+    "unclaimed",
+)
 
 
 @click.command()

@@ -12,6 +12,7 @@ import pytest
 from otel_gym.capture.ledger import RolloutLedger, read_ledger
 from otel_gym.capture.store import CaptureStore
 from otel_gym.capture.writer import RecordWriter
+from otel_gym.cli.main import run
 from tests.capture.calls import finished_call, fork
 
 
@@ -50,6 +51,32 @@ def test_records_are_examined(store: CaptureStore) -> None:
     assert (account.oversized, account.redacted, account.torn) == (1, 1, 1)
     assert account.torn_at_bytes == [store.path_for("r").stat().st_size - 4]
     assert not account.whole and account.missing == 1
+
+
+def test_calls_without_token_counts_are_named(
+    store: CaptureStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answered calls whose engine reported no usage are counted and told, and are no missing evidence; failed calls are not."""
+    usage = {"prompt_tokens": 1, "completion_tokens": 0}
+    for number, (status, response) in enumerate(
+        [
+            (200, {"choices": []}),
+            (200, {"choices": [], "usage": None}),
+            (200, {"usage": usage}),
+            (500, {}),
+            (200, None),
+        ]
+    ):
+        record = {
+            "model_call_id": str(number),
+            "dialect": "chat",
+            "status_code": status,
+            "response": response,
+        }
+        store.record("r", record)
+    assert one(store).without_usage == 2 and read_ledger(store).whole
+    assert run(["doctor", str(store.root)]) == 0
+    assert "2 without usage" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_call_in_flight_is_not_missing(store: CaptureStore) -> None:
