@@ -6,6 +6,7 @@ programming error and raises `KeyError`.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Final
 
@@ -52,6 +53,15 @@ COUNTERS: Final[dict[str, str]] = {
 _lock = threading.Lock()
 _values: dict[str, int] = dict.fromkeys(COUNTERS, 0)
 _parts: dict[str, dict[str, int]] = {}
+
+
+def _after_fork() -> None:
+    """A forked child may have been made while another thread held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def count(name: str, amount: int = 1, *, label: str | None = None) -> None:

@@ -126,6 +126,10 @@ class CaptureRecord(BaseModel):
     unmerged: Any = Field(
         None, description="Parts of the stream that have no place in `response`, as they came."
     )
+    redacted: Any = Field(
+        None,
+        description="Paths of the fields that `capture_redact` replaced before the line was written.",
+    )
     exception: Any = Field(
         None, description="`type` and `message` of an exception that left the application."
     )

@@ -17,6 +17,7 @@ from otel_gym.cli.output import console, print_json
 from otel_gym.demo.run import DemoResult, Progress, run_demo
 from otel_gym.errors import UsageProblem
 from otel_gym.reports.summary import summarise
+from otel_gym.reports.terminal import printable
 from otel_gym.reports.waterfall import rollout_table, waterfall
 from otel_gym.settings import load_settings
 
@@ -116,12 +117,14 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 
 def _report(result: DemoResult, *, exporting: bool) -> None:
     out = console()
-    out.print(f"files     {result.capture_dir}", markup=False)
+    out.print(f"files     {result.capture_dir}", markup=False, soft_wrap=True)
     exported = f", {result.spans_exported} spans exported" if exporting else ""
     out.print(
         f"calls     {result.calls} answered, {sum(map(len, result.rollouts.values()))} recorded{exported}\n"
     )
     out.print(rollout_table([summarise(one, records) for one, records in result.rollouts.items()]))
+    for rollout_id, problem in result.failures.items():
+        out.print(f"failed    {rollout_id}: {printable(problem, 200)}", markup=False, style="red")
     first = next(iter(result.rollouts))
     trace = result.to_json()["trace_ids"][first]
     out.print()
@@ -130,5 +133,10 @@ def _report(result: DemoResult, *, exporting: bool) -> None:
             result.rollouts[first], f"rollout {first} (░ waiting for the first chunk, ~ streamed)"
         )
     )
-    out.print(f"\ntrace     {trace}", markup=False)
-    out.print(f"next      otel-gym show {result.capture_dir} {first}", markup=False)
+    out.print(f"\ntrace     {trace}", markup=False, soft_wrap=True)
+    out.print(f"next      otel-gym show {result.capture_dir} {first}", markup=False, soft_wrap=True)
+    out.print(
+        f"          otel-gym view {result.capture_dir}   (the same in a browser)",
+        markup=False,
+        soft_wrap=True,
+    )
