@@ -71,6 +71,12 @@ class Watched:
         """Go to a page of the viewer."""
         answer = self.page.goto(self.origin + path)
         assert answer is not None and answer.status == 200
+        self.arrive(self.origin + path)
+
+    def arrive(self, address: str) -> None:
+        """Wait until the page at this address is there and hears keys."""
+        self.page.wait_for_url(address)
+        self.page.locator("html[data-ready]").wait_for(state="attached")
 
 
 Open = Callable[..., Watched]
@@ -171,26 +177,26 @@ def test_a_person_can_click_from_run_to_call(
     page = watched.page
     watched.open("/")
     page.get_by_role("link", name="0-0", exact=True).click()
-    assert urlsplit(page.url).path == "/rollout/0-0/"
+    watched.arrive("**/rollout/0-0/")
     rows = page.locator(".wrow a")
     assert rows.count() == 4
     rows.nth(1).click()
-    assert urlsplit(page.url).path == "/rollout/0-0/call/1/"
+    watched.arrive("**/rollout/0-0/call/1/")
     assert page.get_by_text("New since call #0").is_visible()
     page.get_by_title("Next call").click()
-    assert urlsplit(page.url).path == "/rollout/0-0/call/2/"
+    watched.arrive("**/rollout/0-0/call/2/")
     page.keyboard.press("[")
-    page.wait_for_url("**/call/1/")
+    watched.arrive("**/call/1/")
     page.keyboard.press("u")
-    page.wait_for_url("**/rollout/0-0/")
+    watched.arrive("**/rollout/0-0/")
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/rollout/0-0/call/1/")
+    watched.arrive("**/rollout/0-0/call/1/")
     page.keyboard.press("u")
-    page.wait_for_url("**/rollout/0-0/")
+    watched.arrive("**/rollout/0-0/")
     page.keyboard.press("u")
-    page.wait_for_url(viewer.url + "/")
+    watched.arrive(viewer.url + "/")
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
     page.keyboard.press("Escape")
@@ -349,8 +355,9 @@ def test_live_update_keeps_what_a_person_is_doing(
         page.keyboard.press("t")
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         page.reload()
+        watched.arrive("**/rollout/0-1/")
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-        page.goto(viewer.url + "/")
+        watched.open("/")
         page.fill("#filter", "half-typed")
         append(directory, "0-1", conversation("0-1", 6, start=2.0)[5:])
         page.locator(".stat", has_text="Model calls").locator("dd", has_text="18").wait_for()
@@ -405,6 +412,7 @@ def test_the_printed_address_with_its_token_opens_in_a_browser(
         page.goto(f"{viewer.url}/?token=a-token-of-the-tests-0123456789")
         assert page.url == viewer.url + "/"
         page.get_by_role("link", name="0-0", exact=True).click()
+        watched.arrive("**/rollout/0-0/")
         assert page.locator(".wrow").count() == 5
     finally:
         viewer.stop()

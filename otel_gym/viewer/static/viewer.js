@@ -148,3 +148,6 @@ document.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
+
+// Keys are heard from here on.
+document.documentElement.dataset.ready = "";
