@@ -10,6 +10,12 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reference-python", help="Python of an environment with nemo-gym 0.7.0, to compare with."
+    )
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The folder of recorded exchanges and reference facts beside the checkout; tests that need it skip outside CI when it is absent."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -60,3 +63,22 @@ def test_a_backend_without_metrics_is_told_of_once(caplog: pytest.LogCaptureFixt
         assert len(backend.received) >= 3
     told = [record.getMessage() for record in caplog.records if "metrics" in record.getMessage()]
     assert len(told) == 1 and "spans are not affected" in told[0]
+
+
+def test_a_process_with_metrics_can_fork() -> None:
+    """A child forked from a process that exports metrics goes on, as preloading servers need."""
+    code = """
+import os, sys
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from otel_gym.correlation.run import Run
+from otel_gym.settings import settings_from
+from otel_gym.tracing.metrics import install_metrics
+run = Run(schema=1, run_id="r", created_at=0.0, resource={"service.name": "otel-gym"})
+metrics = install_metrics(settings_from({}, environment={}), run=run, reader=InMemoryMetricReader())
+child = os.fork()
+if child == 0:
+    os._exit(7)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60)
+    assert done.returncode == 7

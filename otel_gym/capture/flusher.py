@@ -43,6 +43,10 @@ _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 1.0
 
 
+BatchListener = Callable[[int, float, float], None]
+"""Told of each batch: its records, how long the append took, and how long its sync was on the way, in seconds."""
+
+
 @dataclass(slots=True, eq=False)
 class _Open:
     """A batch whose lines are appended and not yet synced."""
@@ -54,6 +58,10 @@ class _Open:
     """Length of the file before the append."""
     stale: bool
     error: Exception | None = field(default=None)
+    write_s: float = 0.0
+    """How long the append took, in seconds."""
+    submitted_s: float = 0.0
+    """When its sync was asked for, on the clock of `time.perf_counter`."""
 
 
 class Flusher:
@@ -67,6 +75,7 @@ class Flusher:
         state: ProducerState,
         redactor: Redactor,
         listeners: list[Callable[[Written], None]],
+        batch_listeners: list[BatchListener],
         nudge: Callable[[], None],
     ) -> None:
         self._store = store
@@ -75,6 +84,7 @@ class Flusher:
         self._state = state
         self._redactor = redactor
         self._listeners = listeners
+        self._batch_listeners = batch_listeners
         self._nudge = nudge
         self._generations = str(store.layout.generations)
 
@@ -110,6 +120,7 @@ class Flusher:
             submitted = []
             for item in opened:
                 token += 1
+                item.submitted_s = time.perf_counter()
                 flying[token] = item
                 submitted.append((token, item.appender.descriptor))
             syncer.submit(submitted)
@@ -204,11 +215,13 @@ class Flusher:
     def _write(self, batch: Batch, jobs: list[Job], appender: Appender, *, stale: bool) -> _Open:
         before = appender.end
         opened = _Open(batch, jobs, appender, before, stale)
+        started_s = time.perf_counter()
         try:
             offsets = appender.write([job.line for job in jobs])
         except (OSError, StoreError) as error:
             opened.error = error
             return opened
+        opened.write_s = time.perf_counter() - started_s
         path = appender.file_path
         for job, offset in zip(jobs, offsets, strict=True):
             assert job.raw is not None
@@ -272,6 +285,8 @@ class Flusher:
             self._state.settle([job.claim.slot for job in done if job.claim.slot])
             wake(done)
         self._account(items)
+        if self._batch_listeners:
+            self._tell_batches([item for item in items if item.error is None])
         for job in done:
             self._tell(job)
 
@@ -334,6 +349,16 @@ class Flusher:
         else:
             self._queue.finish(batch, dropped)
         self._nudge()
+
+    def _tell_batches(self, items: list[_Open]) -> None:
+        ended_s = time.perf_counter()
+        for item in items:
+            for listener in self._batch_listeners:
+                try:
+                    listener(len(item.jobs), item.write_s, max(0.0, ended_s - item.submitted_s))
+                except Exception as error:  # noqa: BLE001 - a listener's fault is not the writer's
+                    count("capture.failures")
+                    self._state.report("a listener failed", error)
 
     def _tell(self, job: Job) -> None:
         for listener in self._listeners:

@@ -24,7 +24,7 @@ from typing import Final
 
 from otel_gym.capture.claims import Claim
 from otel_gym.capture.facts import ExchangeFacts
-from otel_gym.capture.flusher import Flusher, resolve, wake
+from otel_gym.capture.flusher import BatchListener, Flusher, resolve, wake
 from otel_gym.capture.job import Job
 from otel_gym.capture.lanes import LaneQueue
 from otel_gym.capture.layout import RECORDS
@@ -66,6 +66,7 @@ class RecordWriter:
         self._redactor = Redactor(redact)
         self._flushers = flushers
         self._listeners: list[Callable[[Written], None]] = []
+        self._batch_listeners: list[BatchListener] = []
         self._files = OpenFiles(self.store.layout, file_mode, directory_mode)
         self._reset()
         _writers.add(self)
@@ -107,6 +108,10 @@ class RecordWriter:
         """Call `listener` from a writer thread with every record once it is durable."""
         self._listeners.append(listener)
 
+    def add_batch_listener(self, listener: BatchListener) -> None:
+        """Call `listener` from a writer thread after each batch with (records, seconds of the append, seconds of the sync)."""
+        self._batch_listeners.append(listener)
+
     def note_unprefixed(self) -> None:
         """Count a model call that came without a rollout prefix."""
         (self._state or self._start()).status.note_unprefixed()
@@ -119,6 +124,11 @@ class RecordWriter:
     def waiting(self) -> int:
         """Calls that are neither written nor given up."""
         return self._queue.waiting
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of those calls."""
+        return self._queue.waiting_bytes
 
     # -- the end
 
@@ -162,6 +172,7 @@ class RecordWriter:
                 state,
                 self._redactor,
                 self._listeners,
+                self._batch_listeners,
                 self._nudged.set,
             )
             self._threads = [
