@@ -188,7 +188,7 @@ def install_metrics(
         interval = None if "OTEL_METRIC_EXPORT_INTERVAL" in environment else EXPORT_INTERVAL_MS
         reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval)
     # First of all: the provider's own handler of forks starts a thread pool, and a child in which that module's handler comes later waits for ever.
-    import concurrent.futures.thread
+    import concurrent.futures.thread  # noqa: F401 - for its handler of forks
 
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
