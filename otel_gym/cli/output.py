@@ -12,7 +12,6 @@ from rich.console import Console
 
 from otel_gym.errors import UsageProblem
 
-
 PIPED_WIDTH: Final = 120
 """Width of tables that nobody's terminal bounds, in columns."""
 
