@@ -33,6 +33,7 @@ from otel_gym.capture.capturing import Capture
 from otel_gym.capture.middleware import CaptureMiddleware
 from otel_gym.capture.writer import RecordWriter
 from otel_gym.correlation.run import open_run
+from otel_gym.servers.listening import tune_interpreter
 from otel_gym.settings import BridgeSettings
 
 SIZES = {"1 KB": 1_000, "200 KB": 200_000}
@@ -82,8 +83,15 @@ def main() -> int:
     arguments.add_argument(
         "--quick", action="store_true", help="only the loads of the claims, one round"
     )
+    arguments.add_argument(
+        "--untuned",
+        action="store_true",
+        help="leave the interpreter as it is, unlike otel-gym serve",
+    )
     arguments.add_argument("--json", action="store_true", help="print every figure as JSON")
     given = arguments.parse_args()
+    if not given.untuned:
+        tune_interpreter()
     with tempfile.TemporaryDirectory(dir=given.directory) as name:
         directory = Path(name)
         reference = Reference(given.reference_python, directory) if given.reference_python else None
