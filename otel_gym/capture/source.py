@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -116,7 +116,7 @@ class Source:
         if self._plain is not None:
             yield from self._plain_lines(max(0, start - self.base))
 
-    def chunks(self, most_bytes: int = _BUFFER_BYTES) -> Iterator[bytes]:
+    def chunks(self, most_bytes: int = _BUFFER_BYTES) -> Generator[bytes, None, None]:
         """All bytes, in pieces of at most `most_bytes`."""
         for stream, left in self._streams():
             while left > 0 and (piece := stream.read(min(left, most_bytes))):

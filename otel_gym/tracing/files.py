@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
+from otel_gym.capture.source import Source
 from otel_gym.correlation.rollout_id import is_valid
 from otel_gym.errors import StoreError
 
@@ -42,7 +44,7 @@ def rollout_of(file_name: str) -> str | None:
 
 
 def capture_files(directory: Path) -> list[tuple[str, Path]]:
-    """(rollout id, path) of every capture file in `directory`, sorted by rollout; a plain file hides a compressed twin."""
+    """(rollout id, path) of every capture file in `directory`, sorted by rollout; the plain file where there is a compressed twin, too."""
     found: dict[str, Path] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -62,12 +64,19 @@ def record_file_name(rollout_id: str) -> str:
 def open_capture(directory: Path, rollout_id: str) -> BinaryIO | None:
     """The captures of a rollout as uncompressed bytes, null where there is no file. Raises `StoreError` for one that cannot be opened."""
     path = directory / record_file_name(rollout_id)
+    packed = directory / (rollout_id + COMPRESSED_SUFFIX)
     try:
-        return path.open("rb")
+        plain = path.open("rb")
     except FileNotFoundError:
-        path = directory / (rollout_id + COMPRESSED_SUFFIX)
+        path = packed
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    else:
+        if not packed.exists():
+            return plain
+        # Packed, and written to again: offsets count through both.
+        plain.close()
+        return io.BufferedReader(_Joined(Source(path, packed, settle=False)), _READ_BYTES)
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -80,6 +89,34 @@ def open_capture(directory: Path, rollout_id: str) -> BinaryIO | None:
         file, read_across_frames=True, closefd=True
     )
     return reader
+
+
+class _Joined(io.RawIOBase):
+    """The packed and the plain part of one rollout as one stream of bytes."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._pieces = source.chunks()
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        taken = min(len(buffer), len(self._rest))
+        buffer[:taken] = self._rest[:taken]
+        self._rest = self._rest[taken:]
+        return taken
+
+    def close(self) -> None:
+        self._pieces.close()
+        self._source.close()
+        super().close()
 
 
 def read_lines(

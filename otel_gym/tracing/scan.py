@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from otel_gym.capture.source import Source
 from otel_gym.errors import StoreError
 from otel_gym.tracing.cursors import FileCursor
 from otel_gym.tracing.files import (
@@ -85,7 +86,14 @@ def _fingerprint(directory: Path, rollout_id: str) -> str | None:
 def _size(path: Path) -> int:
     if path.name.endswith(COMPRESSED_SUFFIX):
         return UNKNOWN_END
+    packed = path.with_name(path.name + ".zst")
     try:
+        if packed.exists():
+            with Source(path, packed, settle=False) as source:
+                return source.length_bytes
         return os.stat(path).st_size
     except FileNotFoundError:
         return 0
+    except StoreError:
+        # Whoever reads it will say so.
+        return UNKNOWN_END
