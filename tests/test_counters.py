@@ -47,10 +47,13 @@ def test_overrides_are_counted_by_parameter_and_exported_so() -> None:
     metrics.close()
 
 
-def test_a_backend_without_metrics_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backend_without_metrics_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A backend for traces alone refuses each export of metrics; that is one line in the log, not one an interval."""
     from tests.engines.recording import RecordingEngine, json_script
 
+    monkeypatch.setattr("otel_gym.tracing.metrics._told", set())
     with RecordingEngine() as backend:
         backend.default = json_script({}, status=404)
         settings = settings_from({"otel_gym": {"otlp_endpoint": backend.url}}, environment={})
