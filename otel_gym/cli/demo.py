@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -134,9 +136,19 @@ def _report(result: DemoResult, *, exporting: bool) -> None:
         )
     )
     out.print(f"\ntrace     {trace}", markup=False, soft_wrap=True)
-    out.print(f"next      otel-gym show {result.capture_dir} {first}", markup=False, soft_wrap=True)
     out.print(
-        f"          otel-gym view {result.capture_dir}   (the same in a browser)",
+        f"next      {_program()} show {result.capture_dir} {first}", markup=False, soft_wrap=True
+    )
+    out.print(
+        f"          {_program()} view {result.capture_dir}   (the same in a browser)",
         markup=False,
         soft_wrap=True,
     )
+
+
+def _program() -> str:
+    """How the person can call us again: by name where the shell finds it, else by the path that was used."""
+    called = Path(sys.argv[0])
+    if called.name != "otel-gym" or shutil.which("otel-gym") is not None:
+        return "otel-gym"
+    return os.path.relpath(called)
