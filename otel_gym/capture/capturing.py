@@ -44,8 +44,6 @@ class Capture:
         )
         self.headers = HeaderPicker(settings.span_headers, settings.span_baggage)
         self.resends = ResendTracker()
-        # The two clocks are read once and together: a stamp is wall time at start plus monotonic time since, so that a clock that is set
-        # back in the middle of a call cannot make it end before it began.
         self._refused: set[str] = set()
 
     def accepts(self, rollout_id: str) -> bool:
@@ -93,5 +91,8 @@ class Capture:
 
 
 def wall_and_monotonic_ns() -> tuple[int, int]:
-    """(wall clock, monotonic clock), read together, in nanoseconds."""
+    """(wall clock, monotonic clock), read together, in nanoseconds.
+
+    A stamp is wall time at the start plus monotonic time since, so that a clock that is set back in the middle of a call cannot make it end before it began.
+    """
     return time.time_ns(), time.perf_counter_ns()

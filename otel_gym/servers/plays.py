@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -53,8 +52,8 @@ class Plays:
     async def _end(self, rollout_id: str | None) -> None:
         while rollout_id is not None and (task := self._tasks.pop(rollout_id, None)) is not None:
             task.cancel()
-            with contextlib.suppress(Exception):
-                await asyncio.wait((task,))
+            # Waits for the end of it and raises nothing of what it raised.
+            await asyncio.wait((task,))
 
 
 async def _disconnect(receive: Receive) -> None:
