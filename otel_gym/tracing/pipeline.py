@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -218,8 +219,8 @@ class Pipeline:
             while not self._stop.is_set():
                 if self._is_scan_due or time.monotonic() >= next_scan:
                     self._is_working = True
-                    self._is_scan_due = False
-                    self._guarded(self._worker.scan)
+                    at_once, self._is_scan_due = self._is_scan_due, False
+                    self._guarded(partial(self._worker.scan, at_once=at_once))
                     next_scan = time.monotonic() + interval_s
                 if not self._guarded(self._turn):
                     self._stop.wait(1.0)

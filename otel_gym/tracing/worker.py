@@ -28,6 +28,7 @@ from otel_gym.tracing.files import (
     record_file_name,
 )
 from otel_gym.tracing.options import SpanOptions
+from otel_gym.tracing.rollout import SUFFIX
 from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
 from otel_gym.tracing.scan import Gap, capture_sizes, gaps_grown, gaps_left
 from otel_gym.tracing.sender import Sender, open_sender
@@ -101,27 +102,29 @@ class Worker:
         """Finds what the cursor says is left over, as of the snapshot."""
         found = self._cursors.load()
         self._rollouts.load(found)
-        self._backlog.add_gaps(
-            gaps_left(
-                self._directory, self._sizes, found, is_own=self._follow, now=time.monotonic()
-            )
+        gaps = gaps_left(
+            self._directory, self._sizes, found, is_own=self._follow, now=time.monotonic()
         )
+        self._scan_rollouts(at_once=True)
+        # Nothing fails from here on, so that a load that is tried again adds nothing twice.
+        self._backlog.add_gaps(gaps)
         if self._follow:
             # All up to the snapshot is either done or a gap now.
             self._ends = {record_file_name(name): end for name, end in self._sizes.items()}
         self._sizes = {}
-        self._scan_rollouts()
 
-    def scan(self) -> None:
-        """Looks for rollout records and, when following, for appended records."""
+    def scan(self, *, at_once: bool = False) -> None:
+        """Looks for rollout records, `at_once` in any case, and for appended records when following."""
+        self._scan_rollouts(at_once=at_once)
         if self._follow:
             grown = gaps_grown(self._directory, self._ends, is_own=True, now=time.monotonic())
             self._ends.update((record_file_name(gap.rollout_id), gap.end) for gap in grown)
             self._backlog.add_gaps(grown)
-        self._scan_rollouts()
 
     def fill(self) -> None:
-        """Fills the batch: fresh records first, then rollouts, then what has to be read back from files."""
+        """Fills the batch: rollouts first, which are few, then fresh records, then what has to be read back from files."""
+        while not self.batch.is_full() and (due := self._backlog.take_rollout()) is not None:
+            self._add_rollout(*due)
         made = 0
         while not self.batch.is_full() and (written := self._backlog.first()) is not None:
             rollout_id, start = written.rollout_id, written.offset_bytes
@@ -139,8 +142,6 @@ class Worker:
             made += 1
             if made % _YIELD_EVERY_SPANS == 0:
                 time.sleep(0)
-        while not self.batch.is_full() and (due := self._backlog.take_rollout()) is not None:
-            self._add_rollout(*due)
         while not self.batch.is_full() and (gap := self._backlog.first_gap()) is not None:
             try:
                 self._backlog.gap_reached(gap, self._read_gap(gap))
@@ -214,8 +215,15 @@ class Worker:
         mark = digest_of(data)
         if self._rollouts.is_done(rollout_id, mark):
             return
-        span = rollout_span(record, self._run, self._options)
-        encoded = encode_span(span)
+        try:
+            span = rollout_span(record, self._run, self._options)
+            encoded = encode_span(span)
+        except Exception as error:  # noqa: BLE001 - as for calls
+            name = rollout_id + SUFFIX
+            self._park(
+                Source(name, mark, 0, len(data), rollout_id), f"cannot become a span: {error!r}"
+            )
+            return
         if not self.batch.fits(encoded):
             self._backlog.add_rollouts([rollout_id], is_own=is_own)
             return
@@ -263,8 +271,8 @@ class Worker:
             self._ends[name] = position  # a torn last line is looked at again
         return gap.end
 
-    def _scan_rollouts(self) -> None:
-        self._backlog.add_rollouts(self._rollouts.changed(), is_own=False)
+    def _scan_rollouts(self, *, at_once: bool) -> None:
+        self._backlog.add_rollouts(self._rollouts.changed(at_once=at_once), is_own=False)
 
     def _fingerprint_for(self, written: Written) -> str:
         """The fingerprint of the file that a record was written to, which may have been replaced since; empty where it cannot be known."""
