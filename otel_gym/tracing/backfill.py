@@ -13,7 +13,7 @@ from typing import Any
 
 from otel_gym.correlation.run import Run
 from otel_gym.errors import StoreError
-from otel_gym.tracing.delivery import Source
+from otel_gym.tracing.batch import Source
 from otel_gym.tracing.files import capture_files, open_capture, read_lines, record_file_name
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import read_rollout_mapping, rollout_record_ids

@@ -88,6 +88,21 @@ class Backlog:
             if gap.rollout_id in self._gaps:
                 self._gaps.move_to_end(gap.rollout_id)
 
+    def put_back(self, rollout_id: str, start: int, end: int, since: float) -> None:
+        """Takes a record's place again, to be read when the other rollouts had their turn; it was counted when it first passed."""
+        with self._lock:
+            gaps = self._gaps.setdefault(rollout_id, [])
+            if gaps and not gaps[-1].is_own and gaps[-1].end == start:
+                gaps[-1] = gaps[-1]._replace(end=end)
+            elif len(gaps) >= _MOST_GAPS:
+                last = gaps[-1]
+                gaps[-1] = last._replace(
+                    start=min(last.start, start), end=max(last.end, end), is_own=False
+                )
+            else:
+                gaps.append(Gap(rollout_id, start, end, False, since))
+            self._gaps.move_to_end(rollout_id)
+
     @property
     def has_gaps(self) -> bool:
         """Whether there are places in files to be read."""

@@ -19,7 +19,7 @@ import orjson
 
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
-from otel_gym.tracing.endpoint import without_user
+from otel_gym.tracing.endpoint import without_secrets
 from otel_gym.tracing.ranges import Ranges
 
 STATE_DIRECTORY: Final = ".otel-gym"
@@ -50,7 +50,7 @@ class Cursors:
         self._path = self._state / CURSORS / f"{self.destination}.jsonl"
         self._parked = self._state / PARKED / f"{self.destination}.jsonl"
         self._mode = directory_mode
-        self._shown_url = without_user(url)
+        self._shown_url = without_secrets(url)
         self._pending: list[bytes] = []
 
     def load(self) -> dict[str, FileCursor]:

@@ -6,10 +6,11 @@ https://opentelemetry.io/docs/specs/otel/protocol/exporter/. A variable of the s
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from otel_gym.errors import UsageProblem
 
@@ -18,6 +19,9 @@ Compression = Literal["none", "gzip", "deflate"]
 
 _VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
 _DEFAULT_TIMEOUT_S: Final = 10.0
+_GRPC_PORT: Final = 4317
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class OtlpEndpoint:
     """One OTLP receiver for spans."""
 
     url: str
-    """Full URL for http/protobuf; scheme, host and port for grpc."""
+    """Full URL for http/protobuf; for grpc scheme, host and port, or `unix:` and the path of a socket."""
     protocol: Protocol = "http/protobuf"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     compression: Compression = "none"
@@ -38,13 +42,22 @@ class OtlpEndpoint:
 
     @property
     def shown(self) -> str:
-        """The URL without user name and password, for messages and files."""
-        return without_user(self.url)
+        """The URL without what may be secret in it, for messages and files."""
+        return without_secrets(self.url)
 
     @property
     def is_tls(self) -> bool:
         """Whether the connection is encrypted."""
         return urlsplit(self.url).scheme == "https"
+
+    @property
+    def grpc_target(self) -> str:
+        """The name by which gRPC knows the server: https://grpc.github.io/grpc/core/md_doc_naming.html."""
+        parts = urlsplit(self.url)
+        if parts.scheme == "unix":
+            return self.url
+        host = parts.hostname or ""
+        return f"{f'[{host}]' if ':' in host else host}:{parts.port or _GRPC_PORT}"
 
 
 def traces_endpoint(
@@ -59,19 +72,20 @@ def traces_endpoint(
         return None
     url = configured.strip()
     protocol = _choice(environment, "PROTOCOL", ("http/protobuf", "grpc"), "http/protobuf")
+    parts = _parts(url)
     if explicit:
-        as_it_stands = urlsplit(url).path not in ("", "/")
+        as_it_stands = parts is not None and parts.path not in ("", "/")
     else:
         as_it_stands = url == environment.get(f"{_VARIABLE}TRACES_ENDPOINT", "").strip()
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    is_socket = parts is not None and parts.scheme == "unix" and protocol == "grpc"
+    if parts is None or not (is_socket or (parts.scheme in ("http", "https") and parts.hostname)):
         raise UsageProblem(
-            f"OTLP endpoint {url!r}: must be an http or https URL such as http://127.0.0.1:4318"
+            f"OTLP endpoint {without_secrets(url)!r}: must be an http or https URL such as http://127.0.0.1:4318"
         )
     if protocol == "grpc":
-        url = f"{parts.scheme}://{parts.netloc}"
+        url = url if is_socket else f"{parts.scheme}://{parts.netloc}"
     elif not as_it_stands:
-        url = url.rstrip("/") + "/v1/traces"
+        url = parts._replace(path=parts.path.rstrip("/") + "/v1/traces").geturl()
     return OtlpEndpoint(
         url=url,
         protocol=protocol,  # type: ignore[arg-type] # one of the choices
@@ -84,20 +98,38 @@ def traces_endpoint(
     )
 
 
-def without_user(url: str) -> str:
-    """`url` without user name and password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+def without_secrets(url: str) -> str:
+    """`url` without user name, password, query and fragment."""
+    parts = _parts(url)
+    if parts is None:
+        return "..."
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def parse_headers(value: str) -> dict[str, str]:
-    """Headers of `key=value,key=value`, both percent-decoded; names are lower case."""
+    """Headers of `key=value,key=value`, both percent-decoded; names are lower case. Raises `UsageProblem`, which never shows a value."""
     headers: dict[str, str] = {}
     for member in value.split(","):
         key, separator, rest = member.partition("=")
-        if separator and key.strip():
-            headers[unquote(key.strip()).lower()] = unquote(rest.strip())
+        if not separator or not key.strip():
+            continue
+        name, content = unquote(key.strip()).lower(), unquote(rest.strip())
+        if _HEADER_NAME.fullmatch(name) is None or _HEADER_VALUE.fullmatch(content) is None:
+            raise UsageProblem(
+                f"{_VARIABLE}HEADERS: {name[:80]!r} is no name of a header, or its value has characters that no header may have"
+            )
+        headers[name] = content
     return headers
+
+
+def _parts(url: str) -> SplitResult | None:
+    """The parts of a URL, null for what is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
 
 
 def _value(environment: Mapping[str, str], name: str) -> str:

@@ -91,6 +91,10 @@ class RolloutFiles:
         """Notes that this content is being exported."""
         self._done[rollout_id] = digest
 
+    def forget(self, rollout_id: str) -> None:
+        """Takes back `done`: the export did not succeed."""
+        self._done.pop(rollout_id, None)
+
     def _is_due(self, now: float) -> bool:
         stamp_ns = os.stat(self._directory).st_mtime_ns
         if stamp_ns != self._stamp_ns:

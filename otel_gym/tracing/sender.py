@@ -2,21 +2,26 @@
 
 The official exporters are not used for spans: they drop a whole batch on 400 and 413, ignore `partial_success`, cannot split by size, and block their
 caller through their own retries. Here every answer is told to `delivery`, which decides. HTTP goes through httpx, gRPC through grpcio with the
-service's method and raw bytes; each is loaded only where it is used.
+service's method and raw bytes; each is loaded only where it is used. What the answers say: `otel_gym.tracing.answers`.
 """
 
 from __future__ import annotations
 
 import gzip
+import logging
 import ssl
+import time
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-from urllib.parse import urlsplit
-
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_gym.errors import ExportError
+from otel_gym.tracing.answers import (
+    Answer,
+    accepted_or_partial,
+    grpc_answer,
+    http_answer,
+    no_answer,
+)
 from otel_gym.tracing.endpoint import OtlpEndpoint
 
 if TYPE_CHECKING:
@@ -25,22 +30,13 @@ if TYPE_CHECKING:
 GRPC_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 GZIP_LEVEL: Final = 1
 """Half the CPU of the default level for batches of like spans, which shrink to a few per cent anyway."""
-MAX_REASON_LENGTH: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a backend made of a request."""
-
-    kind: Literal["accepted", "retry", "refused"]
-    """`refused`: the request can never be accepted as it is, because of a span in it or its size."""
-    reason: str = ""
-    retry_after_s: float | None = None
-    rejected_spans: int = 0
-    """Of an accepted request: spans that the backend said it did not take (`partial_success`)."""
-
-
-ACCEPTED: Final = Answer("accepted")
+MAX_ANSWER_BYTES: Final = 64 * 1024
+"""Most that is read of an answer."""
+_GRPC_OPTIONS: Final = (
+    # Its own default lets a backend that has come back wait for two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
 
 
 class Sender(Protocol):
@@ -66,66 +62,70 @@ class HttpSender:
     def __init__(self, endpoint: OtlpEndpoint) -> None:
         import httpx
 
+        _unlogged.add(str(httpx.URL(endpoint.url)))
+        logging.getLogger("httpx").addFilter(_is_no_export)
         self._endpoint = endpoint
         self._headers = {
             "user-agent": "OTel-OTLP-Exporter-otel-gym",
             **endpoint.headers,
             "content-type": "application/x-protobuf",
+            "accept-encoding": "identity",
         }
         if endpoint.compression != "none":
             self._headers["content-encoding"] = endpoint.compression
         self._client = httpx.Client(
             timeout=endpoint.timeout_s, verify=_tls_context(endpoint), follow_redirects=False
         )
-        self._transport_error = httpx.TransportError
+        self._request_error = httpx.RequestError
+        self._not_connected = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
 
     def send(self, body: bytes) -> Answer:
         """See `Sender`."""
         try:
-            response = self._client.post(
+            with self._client.stream(
+                "POST",
                 self._endpoint.url,
                 content=_compressed(body, self._endpoint.compression),
                 headers=self._headers,
+            ) as response:
+                content = self._read(response)
+        except self._request_error as error:
+            return no_answer(
+                self._endpoint.shown, error, is_connected=not isinstance(error, self._not_connected)
             )
-        except self._transport_error as error:
-            return Answer("retry", f"{self._endpoint.shown}: {type(error).__name__}: {error}")
-        return self._answer(response)
+        return http_answer(self._endpoint.shown, response.status_code, response.headers, content)
 
     def close(self) -> None:
         """See `Sender`."""
         self._client.close()
 
-    def _answer(self, response: httpx.Response) -> Answer:
-        status = response.status_code
-        if 200 <= status < 300:
-            return _partial(response.content)
-        reason = f"{self._endpoint.shown}: HTTP {status} {_message(response)}".rstrip()
-        if status in (400, 413):
-            return Answer("refused", reason[:MAX_REASON_LENGTH])
-        return Answer(
-            "retry", reason[:MAX_REASON_LENGTH], _seconds(response.headers.get("retry-after"))
-        )
+    def _read(self, response: httpx.Response) -> bytes:
+        """The body, or its beginning where it is large or dribbles."""
+        deadline = time.monotonic() + self._endpoint.timeout_s
+        content = b""
+        for piece in response.iter_raw():
+            content += piece
+            if len(content) >= MAX_ANSWER_BYTES or time.monotonic() > deadline:
+                break
+        return content[:MAX_ANSWER_BYTES]
 
 
 class GrpcSender:
     """OTLP/gRPC: https://opentelemetry.io/docs/specs/otlp/#otlpgrpc."""
 
-    _REFUSED: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
-
     def __init__(self, endpoint: OtlpEndpoint) -> None:
         import grpc  # type: ignore[import-untyped] # ships no types
 
-        parts = urlsplit(endpoint.url)
-        target = f"{parts.hostname}:{parts.port or 4317}"
+        target = endpoint.grpc_target
         if endpoint.is_tls:
             credentials = grpc.ssl_channel_credentials(
                 _read(endpoint.certificate),
                 _read(endpoint.client_key),
                 _read(endpoint.client_certificate),
             )
-            self._channel: Any = grpc.secure_channel(target, credentials)
+            self._channel: Any = grpc.secure_channel(target, credentials, _GRPC_OPTIONS)
         else:
-            self._channel = grpc.insecure_channel(target)
+            self._channel = grpc.insecure_channel(target, _GRPC_OPTIONS)
         self._call = self._channel.unary_unary(
             GRPC_METHOD, request_serializer=None, response_deserializer=None
         )
@@ -150,69 +150,20 @@ class GrpcSender:
                 compression=self._compression,
             )
         except self._rpc_error as error:
-            return self._answer(error)
-        return _partial(reply)
+            return grpc_answer(self._endpoint.shown, error)
+        return accepted_or_partial(reply)
 
     def close(self) -> None:
         """See `Sender`."""
         self._channel.close()
 
-    def _answer(self, error: Any) -> Answer:
-        code = error.code().name
-        reason = f"{self._endpoint.shown}: {code}: {error.details()}"[:MAX_REASON_LENGTH]
-        if code in self._REFUSED:
-            return Answer("refused", reason)
-        if code == "RESOURCE_EXHAUSTED" and "larger than max" in (error.details() or ""):
-            return Answer("refused", reason)
-        return Answer("retry", reason, _retry_info_s(error))
+
+_unlogged: Final[set[str]] = set()
 
 
-def _partial(reply: bytes) -> Answer:
-    """Reads `partial_success`; an answer that is no such message is taken as it was meant: accepted."""
-    if not reply:
-        return ACCEPTED
-    message = ExportTraceServiceResponse()
-    try:
-        message.ParseFromString(reply)
-    except Exception:  # noqa: BLE001 - protobuf's error class differs by its backend; a JSON or empty-page 200 is still a 200
-        return ACCEPTED
-    partial = message.partial_success
-    if partial.rejected_spans <= 0:
-        return ACCEPTED
-    return Answer(
-        "accepted",
-        partial.error_message[:MAX_REASON_LENGTH] or "rejected without a reason",
-        rejected_spans=partial.rejected_spans,
-    )
-
-
-def _message(response: httpx.Response) -> str:
-    """The readable part of an error body."""
-    return " ".join(
-        "".join(
-            character if character.isprintable() else " "
-            for character in response.content[:MAX_REASON_LENGTH].decode("utf-8", "replace")
-        ).split()
-    )
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds; its date form is not waited for."""
-    if retry_after is None or not retry_after.strip().isdigit():
-        return None
-    return min(float(retry_after), 300.0)
-
-
-def _retry_info_s(error: Any) -> float | None:
-    """`RetryInfo.retry_delay` of a gRPC status in seconds, null without one."""
-    for key, value in error.trailing_metadata() or ():
-        if key == "google.rpc.retryinfo-bin":
-            from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped] # ships no types
-
-            info = RetryInfo()
-            info.ParseFromString(value)
-            return min(float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9), 300.0)
-    return None
+def _is_no_export(record: logging.LogRecord) -> bool:
+    """Keeps httpx from logging requests to our backends, each with its URL as it stands, secrets included."""
+    return not isinstance(record.args, tuple) or _unlogged.isdisjoint(map(str, record.args))
 
 
 def _compressed(body: bytes, compression: str) -> bytes:

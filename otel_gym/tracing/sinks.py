@@ -9,8 +9,9 @@ from typing import Final, Protocol
 
 from otel_gym.correlation.run import Run
 from otel_gym.errors import ExportError
+from otel_gym.tracing.batch import Batch, Source
 from otel_gym.tracing.cursors import Cursors
-from otel_gym.tracing.delivery import Batch, Delivery, Source, parked_entry
+from otel_gym.tracing.delivery import Delivery, parked_entry
 from otel_gym.tracing.encode import SpanEncoder, encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.options import SpanOptions
@@ -53,9 +54,9 @@ class EndpointSink:
         cursors = Cursors(directory, endpoint.url)
         self._parked = 0
 
-        def parked(source: Source, reason: str) -> None:
+        def parked(source: Source, reason: str, is_final: bool) -> None:
             self._parked += 1
-            cursors.park(parked_entry(source, reason))
+            cursors.park(parked_entry(source, reason, is_final))
 
         self._delivery = Delivery(
             sender or (lambda: open_sender(endpoint)),
@@ -87,12 +88,13 @@ class EndpointSink:
 
     def _send(self) -> None:
         self._last_success = time.monotonic()
-        if not self._delivery.deliver(self._batch):
+        while (outcome := self._delivery.deliver(self._batch)) == "unclear":
+            pass  # each round waits, and the last one gives up
+        if outcome != "delivered":
             reason = self._delivery.last_reason or "does not answer"
             raise ExportError(
                 f"the backend stayed away for {self._give_up_s:g} s: {reason}; what it has accepted stays, run this again"
             )
-        self._batch.clear()
 
     def _on_accepted(self, sources: list[Source]) -> None:
         self._last_success = time.monotonic()

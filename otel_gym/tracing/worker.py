@@ -14,8 +14,9 @@ from otel_gym.correlation.run import Run
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
 from otel_gym.tracing.backlog import Backlog
+from otel_gym.tracing.batch import Batch, Source
 from otel_gym.tracing.cursors import Cursors
-from otel_gym.tracing.delivery import Batch, Delivery, Source, parked_entry
+from otel_gym.tracing.delivery import Delivery, parked_entry
 from otel_gym.tracing.encode import SpanEncoder, encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.files import (
@@ -26,6 +27,7 @@ from otel_gym.tracing.files import (
     open_capture,
     read_lines,
     record_file_name,
+    rollout_of,
 )
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import SUFFIX
@@ -77,7 +79,7 @@ class Worker:
             sender or (lambda: open_sender(endpoint)),
             encoder,
             accepted=self._on_accepted,
-            parked=lambda source, reason: self._cursors.park(parked_entry(source, reason)),
+            parked=self._on_parked,
             pause=pause,
         )
         self.batch = Batch(batch_max_spans, batch_max_bytes - encoder.overhead_bytes)
@@ -154,9 +156,9 @@ class Worker:
                 return
 
     def send(self) -> None:
-        """Gets the batch across; keeps it where that was given up for now."""
-        if self._delivery.deliver(self.batch):
-            self.batch.clear()
+        """Gets the batch across; keeps it where that was given up for now, and lets others go first where it may be to blame."""
+        if self._delivery.deliver(self.batch) == "unclear":
+            self._put_back()
         self._cursors.save()
 
     def close(self) -> None:
@@ -202,10 +204,27 @@ class Worker:
             count("export.failures")
 
     def _park(self, source: Source, reason: str) -> None:
-        """Puts aside what can never be exported, and moves the cursor over it."""
-        self._cursors.park(parked_entry(source, reason))
-        self._done(source)
+        """Puts aside what can never be exported."""
+        self._on_parked(source, reason, True)
         count("export.parked")
+
+    def _on_parked(self, source: Source, reason: str, is_final: bool) -> None:
+        """Notes a span that is put aside; the cursor moves over it only where that is final."""
+        self._cursors.park(parked_entry(source, reason, is_final))
+        if is_final:
+            self._done(source)
+
+    def _put_back(self) -> None:
+        """Makes the spans of the batch places in files again, which are read when all others had their turn."""
+        since = self.batch.opened_at
+        for source in self.batch.sources:
+            rollout_id = rollout_of(source.file_name)
+            if rollout_id is not None:
+                self._backlog.put_back(rollout_id, source.start, source.end, since)
+            else:
+                self._rollouts.forget(source.identity)
+                self._backlog.add_rollouts([source.identity], is_own=False)
+        self.batch.clear()
 
     def _add_rollout(self, rollout_id: str, is_own: bool) -> None:
         read = self._rollouts.read(rollout_id)

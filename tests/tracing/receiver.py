@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import ssl
 import threading
 import zlib
@@ -26,6 +27,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     keep: bool = True
     """Whether the spans of the request count as received."""
+    breaks_off: bool = False
+    """Whether the connection is closed in the middle of the answer."""
 
 
 def rejecting(count: int, message: str) -> Reply:
@@ -49,7 +52,9 @@ class Received:
 class Receiver:
     """Listens until it is closed; `answer` decides what becomes of a request."""
 
-    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, port: int = 0, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.requests: list[Received] = []
         self.kept: list[Received] = []
         self.answer: Callable[[Received], Reply] = lambda request: Reply()
@@ -75,25 +80,28 @@ class Receiver:
                 self.send_response(reply.status)
                 for key, value in reply.headers.items():
                     self.send_header(key, value)
-                self.send_header("content-length", str(len(reply.body)))
+                self.send_header("content-length", str(len(reply.body) + 10 * reply.breaks_off))
                 self.end_headers()
                 self.wfile.write(reply.body)
+                self.close_connection = reply.breaks_off
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
         class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
             def handle_error(self, request: object, client_address: object) -> None:
                 pass  # a client that refuses our certificate, or goes away, is a test's own doing
 
-        self._server = Server(("127.0.0.1", port), Handler)
+        self._server = Server((host, port), Handler)
         self._server.daemon_threads = True
         if tls is not None:
             self._server.socket = tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         self.port: int = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shutil
+import socket
 import ssl
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from otel_gym.correlation.run import Run
 from otel_gym.errors import ExportError, UsageProblem
+from otel_gym.tracing.answers import Answer, http_answer
 from otel_gym.tracing.encode import SpanEncoder, encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint, parse_headers, traces_endpoint
 from otel_gym.tracing.options import SpanOptions
-from otel_gym.tracing.sender import Answer, open_sender
+from otel_gym.tracing.sender import open_sender
 from otel_gym.tracing.spans import RecordPlace, span_from_record
 from tests.tracing.receiver import Receiver, Reply, rejecting
 from tests.tracing.records import gym_record
@@ -49,9 +58,11 @@ class Service(trace_service_pb2_grpc.TraceServiceServicer):
         self.metadata: dict[str, Any] = {}
         self.fail: tuple[grpc.StatusCode, str] | None = None
         self.rejected = 0
+        self.trailing: Any = ()
 
     def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service's own name
         self.metadata = dict(context.invocation_metadata())
+        context.set_trailing_metadata(self.trailing)
         if self.fail is not None:
             context.abort(*self.fail)
         self.requests.append(request)
@@ -97,15 +108,17 @@ def test_grpc_carries_the_same_request(service: tuple[Service, str], body: bytes
             "grpc: received message larger than max (5 vs. 4)",
             "refused",
         ),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", "retry"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", "failed"),
         (grpc.StatusCode.UNAVAILABLE, "away", "retry"),
-        (grpc.StatusCode.UNAUTHENTICATED, "who", "retry"),
+        (grpc.StatusCode.UNAUTHENTICATED, "who", "failed"),
+        (grpc.StatusCode.OUT_OF_RANGE, "which", "failed"),
+        (grpc.StatusCode.INTERNAL, "what", "failed"),
     ],
 )
 def test_grpc_status_codes(
     service: tuple[Service, str], body: bytes, code: grpc.StatusCode, details: str, kind: str
 ) -> None:
-    """What is wrong with the request is refused; everything else may change and is tried again."""
+    """What is wrong with the request is refused, a backend that is away or busy is waited for, and anything else is looked into."""
     server, url = service
     server.fail = (code, details)
     answer = send(OtlpEndpoint(url, "grpc"), body)
@@ -134,14 +147,89 @@ def test_a_dead_server_is_tried_again(body: bytes) -> None:
     ("reply", "expected"),
     [
         (Reply(), Answer("accepted")),
-        (Reply(200, b"<html>a page</html>"), Answer("accepted")),
+        (Reply(202, b"taken"), Answer("accepted")),
+        (Reply(200, b"{not json", {"content-type": "application/json"}), Answer("accepted")),
+        (Reply(200, b"odd", {"content-encoding": "gzip"}), Answer("accepted")),
         (rejecting(2, "why"), Answer("accepted", "why", rejected_spans=2)),
+        (
+            Reply(
+                200,
+                b'{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "in JSON"}}',
+                {"content-type": "application/json"},
+            ),
+            Answer("accepted", "in JSON", rejected_spans=1),
+        ),
     ],
 )
 def test_http_successes(receiver: Receiver, body: bytes, reply: Reply, expected: Answer) -> None:
     """A 200 is a success, except for the spans that it says were rejected."""
     receiver.answer = lambda request: reply
     assert send(OtlpEndpoint(f"{receiver.url}/v1/traces"), body) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "told"),
+    [
+        (Reply(429), "retry", "HTTP 429"),
+        (Reply(503), "retry", "HTTP 503"),
+        (Reply(500, b"boom"), "failed", "HTTP 500 boom"),
+        (Reply(502), "failed", "HTTP 502"),
+        (Reply(401), "failed", "HTTP 401"),
+        (Reply(404), "failed", "HTTP 404"),
+        (
+            Reply(307, headers={"location": "https://user:pw@other/v1/traces?key=pw"}),
+            "failed",
+            "HTTP 307: redirects to https://other/v1/traces, which is not followed",
+        ),
+        (Reply(200, b"part", breaks_off=True), "failed", "RemoteProtocolError"),
+        (Reply(200, b"<html>a page</html>"), "failed", "is this an OTLP receiver?"),
+        (Reply(200, b"hm", {"content-type": "text/html; charset=utf-8"}), "failed", "a web page"),
+    ],
+)
+def test_http_answers_without_a_verdict(
+    receiver: Receiver, body: bytes, reply: Reply, kind: str, told: str
+) -> None:
+    """A busy backend is waited for; any other code, a broken answer and a web page are failures with the reason."""
+    receiver.answer = lambda request: reply
+    answer = send(OtlpEndpoint(f"{receiver.url}/v1/traces"), body)
+    assert answer.kind == kind
+    assert told in answer.reason
+    assert "pw" not in answer.reason
+
+
+def raw_server(*answers: bytes, pause_s: float = 0.0) -> tuple[socket.socket, str]:
+    """A server that reads a request and writes these bytes, with a pause between them, whatever was asked."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(1 << 20)
+                    for piece in answers:
+                        connection.sendall(piece)
+                        time.sleep(pause_s)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening, f"http://127.0.0.1:{listening.getsockname()[1]}/v1/traces"
+
+
+def test_an_answer_that_is_not_http_is_a_failure(body: bytes) -> None:
+    """Bytes that are no HTTP, and a connection that is closed without an answer, raise nothing."""
+    for answers in ((b"\x00\x01 garbage \xff\r\n\r\n",), ()):
+        listening, url = raw_server(*answers)
+        with listening:
+            assert send(OtlpEndpoint(url), body).kind == "failed"
+
+
+def test_an_answer_that_dribbles_or_never_ends_is_cut(body: bytes) -> None:
+    """Of a body that comes drop by drop, or is large, only a bounded part is waited for and read."""
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    for answers, pause_s in (((head, *[b"x"] * 10_000), 0.05), ((head, *[b"x" * 9999] * 999), 0.0)):
+        listening, url = raw_server(*answers, pause_s=pause_s)
+        with listening:
+            assert send(OtlpEndpoint(url, timeout_s=0.3), body).kind == "accepted"
 
 
 def test_http_refusals_carry_their_reason(receiver: Receiver, body: bytes) -> None:
@@ -161,6 +249,45 @@ def test_http_overload_says_when_to_come_back(receiver: Receiver, body: bytes) -
     assert send(OtlpEndpoint(f"{receiver.url}/v1/traces"), body).retry_after_s == 7.0
     receiver.answer = lambda request: Reply(429, headers={"retry-after": "99999"})
     assert send(OtlpEndpoint(f"{receiver.url}/v1/traces"), body).retry_after_s == 300.0
+    receiver.answer = lambda request: Reply(429, headers={"retry-after": "soon"})
+    assert send(OtlpEndpoint(f"{receiver.url}/v1/traces"), body).retry_after_s is None
+
+
+def test_a_date_to_come_back_at_is_read_by_the_backends_clock() -> None:
+    """Retry-After as a date counts from the answer's own Date, so that a clock that is off changes nothing; a date that has passed is now."""
+    headers = {"date": "Wed, 21 Oct 2015 07:27:30 GMT"}
+    for date, expected_s in (
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 30.0),
+        ("Wed, 21 Oct 2015 07:20:00 GMT", 0.0),
+        ("Wed, 21 Oct 2025 07:20:00 GMT", 300.0),
+    ):
+        answer = http_answer("here", 503, {**headers, "retry-after": date}, b"")
+        assert answer.retry_after_s == expected_s
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    waited_s = http_answer("here", 429, {"retry-after": soon}, b"").retry_after_s
+    assert waited_s is not None
+    assert 50 < waited_s <= 60
+
+
+def test_grpc_says_when_to_come_back(service: tuple[Service, str], body: bytes) -> None:
+    """RetryInfo is read from the details of the status, where servers in Go put it, and from a field of its own; with it an exhausted backend is waited for."""
+    server, url = service
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromMilliseconds(2500)
+    status = status_pb2.Status(code=8, message="busy")
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason="full"))
+    status.details.add().Pack(info)
+    server.fail = (grpc.StatusCode.RESOURCE_EXHAUSTED, "busy")
+    for key, value in (
+        ("grpc-status-details-bin", status.SerializeToString()),
+        ("google.rpc.retryinfo-bin", info.SerializeToString()),
+    ):
+        server.trailing = ((key, value),)
+        answer = send(OtlpEndpoint(url, "grpc"), body)
+        assert (answer.kind, answer.retry_after_s) == ("retry", 2.5)
+    server.trailing = (("grpc-status-details-bin", b"\xff\xff"),)
+    answer = send(OtlpEndpoint(url, "grpc"), body)
+    assert (answer.kind, answer.retry_after_s) == ("failed", None)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])
@@ -245,7 +372,15 @@ def test_tls_over_grpc(certificate: tuple[Path, Path], body: bytes) -> None:
             {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://h/as/is"},
             "http://h/as/is",
         ),
+        ("http://h:4318/base/?key=v", False, {}, "http://h:4318/base/v1/traces?key=v"),
+        ("http://[::1]:4318", False, {}, "http://[::1]:4318/v1/traces"),
         ("http://h:4317/x", False, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "http://h:4317"),
+        (
+            "unix:///run/otlp",
+            True,
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "unix:///run/otlp",
+        ),
     ],
 )
 def test_the_url_of_an_endpoint(
@@ -278,6 +413,13 @@ def test_variables_of_the_signal_win() -> None:
     [
         ("ftp://h", {}),
         ("http://", {}),
+        ("http://h:port", {}),
+        ("http://[::1", {}),
+        ("unix:///run/otlp", {}),
+        ("http://h", {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%0Asecret"}),
+        ("http://h", {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=s\u00e9cret"}),
+        ("http://h", {"OTEL_EXPORTER_OTLP_HEADERS": "authori zation=secret"}),
+        ("ftp://user:secret@h", {}),
         ("http://h", {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}),
         ("http://h", {"OTEL_EXPORTER_OTLP_COMPRESSION": "br"}),
         ("http://h", {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}),
@@ -285,8 +427,9 @@ def test_variables_of_the_signal_win() -> None:
 )
 def test_a_wrong_variable_is_named(configured: str, environment: dict[str, str]) -> None:
     """A value that cannot be used stops the start with the variable and its value in the message."""
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageProblem) as problem:
         traces_endpoint(configured, environment)
+    assert "cret" not in str(problem.value), "secrets are not shown"
 
 
 def test_headers_of_the_variable() -> None:
@@ -294,11 +437,117 @@ def test_headers_of_the_variable() -> None:
     assert parse_headers("A=b%20c, d = e ,junk,=x,f=g=h") == {"a": "b c", "d": "e", "f": "g=h"}
 
 
-def test_a_password_in_the_url_is_shown_nowhere(receiver: Receiver, body: bytes) -> None:
-    """User name and password of a URL are sent and never written into a reason."""
+def test_a_password_in_the_url_is_shown_nowhere(
+    receiver: Receiver, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """User name, password and query of a URL are sent, and written neither into a reason nor, by httpx, into a log."""
+    caplog.set_level(logging.DEBUG)
     receiver.answer = lambda request: Reply(400, b"no")
-    url = f"http://user:secret@127.0.0.1:{receiver.port}/v1/traces"
+    url = f"http://user:secret@127.0.0.1:{receiver.port}/v1/traces?key=secret"
     answer = send(OtlpEndpoint(url), body)
     assert receiver.requests[0].headers["authorization"].startswith("Basic ")
     assert "secret" not in answer.reason
     assert f"127.0.0.1:{receiver.port}/v1/traces: HTTP 400" in answer.reason
+    assert receiver.requests[0].path == "/v1/traces?key=secret"
+    assert "secret" not in caplog.text
+
+
+def test_ipv6(body: bytes) -> None:
+    """An address in brackets works over both protocols."""
+    try:
+        receiver = Receiver(host="::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    try:
+        assert send(OtlpEndpoint(f"{receiver.url}/v1/traces"), body) == Answer("accepted")
+    finally:
+        receiver.close()
+    with grpc_service("[::1]:0") as (service, port):
+        endpoint = OtlpEndpoint(f"http://[::1]:{port}", "grpc")
+        assert send(endpoint, body) == Answer("accepted")
+        assert len(service.requests) == 1
+
+
+def test_grpc_over_a_unix_socket(tmp_path: Path, body: bytes) -> None:
+    """A Collector beside the server can listen on a path instead of a port."""
+    target = f"unix://{tmp_path}/otlp"
+    with grpc_service(target) as (service, _):
+        endpoint = traces_endpoint(target, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, explicit=True)
+        assert endpoint is not None
+        assert send(endpoint, body) == Answer("accepted")
+        assert len(service.requests) == 1
+
+
+@contextlib.contextmanager
+def grpc_service(
+    address: str, credentials: grpc.ServerCredentials | None = None
+) -> Iterator[tuple[Service, int]]:
+    """A gRPC server at `address`, and its port."""
+    server = grpc.server(ThreadPoolExecutor(2))
+    made = Service()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(made, server)
+    port = (
+        server.add_insecure_port(address)
+        if credentials is None
+        else server.add_secure_port(address, credentials)
+    )
+    server.start()
+    try:
+        yield made, port
+    finally:
+        server.stop(None)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate authority (ca), and a server's and a client's key and certificate that it signed."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("authority")
+
+    def run(*arguments: str) -> None:
+        subprocess.run([openssl, *arguments], check=True, capture_output=True, cwd=folder)
+
+    run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", "ca.key", "-out", "ca.pem",
+        "-subj", "/CN=authority of a test")  # fmt: skip
+    for name in ("server", "client"):
+        (folder / "extensions").write_text("subjectAltName=IP:127.0.0.1\n")
+        run("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")  # fmt: skip
+        run("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
+            "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
+    return folder
+
+
+def test_client_certificates(authority: Path, body: bytes) -> None:
+    """With an own authority both sides prove who they are, over both protocols; without a client's certificate nothing is sent."""
+    variables = {
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": str(authority / "ca.pem"),
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY": str(authority / "client.key"),
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": str(authority / "client.pem"),
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "3",
+    }
+    strangers = {name: value for name, value in variables.items() if "CLIENT" not in name}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority / "server.pem", authority / "server.key")
+    context.load_verify_locations(authority / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    receiver = Receiver(tls=context)
+    credentials = grpc.ssl_server_credentials(
+        [((authority / "server.key").read_bytes(), (authority / "server.pem").read_bytes())],
+        (authority / "ca.pem").read_bytes(),
+        require_client_auth=True,
+    )
+    try:
+        with grpc_service("127.0.0.1:0", credentials) as (service, port):
+            for protocol, at in (("http/protobuf", receiver.port), ("grpc", port)):
+                choice = {"OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+                known = traces_endpoint(f"https://127.0.0.1:{at}", variables | choice)
+                assert known is not None
+                assert send(known, body) == Answer("accepted")
+                unknown = traces_endpoint(f"https://127.0.0.1:{at}", strangers | choice)
+                assert unknown is not None
+                assert send(unknown, body).kind in ("retry", "failed")
+            assert len(service.requests) == len(receiver.requests) == 1
+    finally:
+        receiver.close()
