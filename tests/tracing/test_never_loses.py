@@ -16,7 +16,7 @@ from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.files import capture_files, read_lines
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits
-from otel_gym.tracing.sender import ACCEPTED, Answer
+from otel_gym.tracing.answers import ACCEPTED, Answer
 from otel_gym.tracing.spans import RecordPlace, span_from_record
 from tests.tracing.records import append, call_id, gym_record
 
