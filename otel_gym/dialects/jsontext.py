@@ -29,6 +29,17 @@ def loads(data: bytes) -> Any:
     return value
 
 
+def loads_replacing(data: bytes) -> Any:
+    """The JSON value of bytes that are not UTF-8, with U+FFFD for what is none, as event streams are to be decoded.
+
+    Raises ValueError where the bytes are UTF-8, or are no JSON even so.
+    """
+    readable = data.decode("utf-8", "replace").encode()
+    if readable == data:
+        raise ValueError("no JSON")
+    return loads(readable)
+
+
 def _too_deep(data: bytes, value: Any) -> bool:
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from otel_gym.dialects.jsontext import loads
+from otel_gym.dialects.jsontext import loads, loads_replacing, text_or_base64
 from otel_gym.dialects.merge import settle
 from otel_gym.dialects.names import DialectName, Terminal
 from otel_gym.dialects.runs import Growth, Run, split_around
@@ -140,7 +139,7 @@ class EventAccumulator:
         try:
             payload = loads(data)
         except ValueError:
-            payload = None
+            payload = self._damaged(event)
         if not isinstance(payload, dict):
             if self.terminal is None:
                 self.terminal = bare_terminal(self.dialect, event)
@@ -172,13 +171,20 @@ class EventAccumulator:
         unmerged: list[Any] = settle(self.unmerged)
         return StreamReading(response, self.terminal, self.error, unmerged, self.events)
 
+    def _damaged(self, event: SSEvent) -> Any:
+        """An object in which bytes are not UTF-8, read with replacement characters; its bytes are kept."""
+        try:
+            payload = loads_replacing(event.data)
+        except ValueError:
+            return None
+        if isinstance(payload, dict):
+            self.unmerged.append(_entry(event))
+            return payload
+        return None
+
     def _keep_data(self, event: SSEvent) -> None:
         """Keep data that is no JSON object."""
-        entry: dict[str, Any] = {"event": event.event} if event.event else {}
-        try:
-            entry["data"] = event.data.decode("utf-8")
-        except UnicodeDecodeError:
-            entry["data_b64"] = base64.b64encode(event.data).decode("ascii")
+        entry = _entry(event)
         if bare_terminal(self.dialect, event) == "error" and self.error is None:
             self.error = entry.get("data", entry.get("data_b64"))
         self.unmerged.append(entry)
@@ -186,6 +192,17 @@ class EventAccumulator:
     def conflict(self, path: str, value: object) -> None:
         """Keep a value that disagrees with the one in the response at `path`."""
         self.unmerged.append({"path": path, "value": value})
+
+
+def _entry(event: SSEvent) -> dict[str, Any]:
+    """An event as it came, for `unmerged`."""
+    entry: dict[str, Any] = {"event": event.event} if event.event else {}
+    text, encoded = text_or_base64(event.data)
+    if text is not None:
+        entry["data"] = text
+    else:
+        entry["data_b64"] = encoded
+    return entry
 
 
 def feed_all(accumulator: Accumulator, chunks: Iterable[bytes]) -> StreamReading:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from otel_gym.dialects.jsontext import loads
+from otel_gym.dialects.jsontext import loads, loads_replacing
 from otel_gym.dialects.names import DialectName, Terminal
 from otel_gym.dialects.sse import SSEDecoder, SSEvent
 
@@ -100,7 +100,10 @@ def event_terminal(dialect: DialectName, event: SSEvent) -> Terminal | None:
     try:
         payload = loads(event.data)
     except ValueError:
-        payload = None
+        try:
+            payload = loads_replacing(event.data)
+        except ValueError:
+            payload = None
     if isinstance(payload, dict):
         return payload_terminal(dialect, event.event, payload)
     return bare_terminal(dialect, event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from otel_gym.dialects.merge import Conflict, Pieces, add_delta
+from otel_gym.dialects.merge import Conflict, Pieces, add_delta, settle
 
 
 class ToolCalls:
@@ -13,7 +13,8 @@ class ToolCalls:
 
     A delta belongs to the call with its `index`; without one to the call with its id; without either to
     the last call, unless it brings a name to a call that already has one and whose arguments are whole.
-    A second id under one index begins another call: some servers number every call 0.
+    A second id under one index begins another call, and so does, where no id tells, another name or another object of
+    arguments after whole ones: some servers number every call 0.
     """
 
     __slots__ = ("_by_id", "_by_index", "_calls", "_conflict", "_wholeness")
@@ -70,25 +71,40 @@ class ToolCalls:
             call = self._by_index.get(index)
             if call is not None and has_id and call.get("id") not in (None, "", identity):
                 call = self._by_id.get(identity)  # type: ignore[arg-type]
+            elif call is not None and not has_id and self._is_another(call, delta):
+                call = None
             if call is None:
                 call = self._new()
             self._by_index[index] = call
             return call
         if has_id:
             return self._by_id.get(identity) or self._new()  # type: ignore[arg-type]
-        if self._calls and not self._begins_another(delta):
+        if self._calls and not self._is_whole_before(self._calls[-1], delta):
             return self._calls[-1]
         return self._new()
 
-    def _begins_another(self, delta: dict[str, Any]) -> bool:
+    def _is_another(self, call: dict[str, Any], delta: dict[str, Any]) -> bool:
+        """Whether a delta with the call's index, but no id, is of another call nevertheless."""
+        function, known = delta.get("function"), call.get("function")
+        if function.__class__ is not dict or known.__class__ is not dict:
+            return False
+        name, arguments = function.get("name"), function.get("arguments")
+        if not name or name.__class__ is not str:
+            return False
+        if not self._is_whole_before(call, delta):
+            return False
+        begins = arguments.__class__ is str and arguments.lstrip()[:1] in ("{", "[")
+        return begins or name != settle(known.get("name"))
+
+    def _is_whole_before(self, call: dict[str, Any], delta: dict[str, Any]) -> bool:
+        """Whether a delta brings a name to a call that has one, and whose arguments are whole."""
         for key in ("function", "custom"):
-            part, last = delta.get(key), self._calls[-1].get(key)
+            part, last = delta.get(key), call.get(key)
             if part.__class__ is dict and part.get("name"):
                 if last.__class__ is not dict or not last.get("name"):
                     return False
                 arguments = last.get("arguments", last.get("input"))
-                known = self._wholeness.setdefault(len(self._calls), _Wholeness())
-                return known.whole(arguments)
+                return self._wholeness.setdefault(id(call), _Wholeness()).whole(arguments)
         return False
 
     def _new(self) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from otel_gym.dialects import DialectName, read_usage
 from tests.corpus.exchanges import Recorded
 
 
-def differences(record: ModelCallRecord, exchange: Recorded) -> list[str]:
+def differences(
+    record: ModelCallRecord, exchange: Recorded, *, strictly: bool = False
+) -> list[str]:
     """Every figure that the official SDK read differently, as `name: ours != theirs`; empty where all agree.
 
     Where the SDK's accumulator gave up or skipped chunks, its own reading of the single chunks counts too
-    (an id, a finish reason); where it saw no terminal event, only the text of the deltas was read.
+    (an id, a finish reason), unless `strictly`; where it saw no terminal event, only the text of the deltas was read.
     """
     expect, dialect = exchange.expect, exchange.dialect
     ours = SUMMARIES[dialect](record.response or {})
@@ -27,7 +29,8 @@ def differences(record: ModelCallRecord, exchange: Recorded) -> list[str]:
     found = []
     for name in sorted(set(ours) & set(expect)):
         mine, theirs = _comparable(ours[name]), _comparable(expect[name])
-        if mine != theirs and not _agrees_with_chunks(name, mine, exchange.expected.get("chunks")):
+        chunks = None if strictly else exchange.expected.get("chunks")
+        if mine != theirs and not _agrees_with_chunks(name, mine, chunks):
             if name == "text" and _flat(mine) == theirs:
                 continue
             found.append(f"{name}: {_short(mine)} != {_short(theirs)}")

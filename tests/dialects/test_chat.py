@@ -88,6 +88,21 @@ def test_interleaved_parallel_tool_calls_stay_apart() -> None:
             id="every call numbered 0",
         ),
         pytest.param(
+            [[{"index": 0, "id": "", **function("{}", "f")}], [{"index": 0, "id": "", **function('{"a":1}', "f")}]],
+            [("", "f", "{}"), ("", "f", '{"a":1}')],
+            id="every call numbered 0, without ids, whole",
+        ),
+        pytest.param(
+            [[{"index": 0, **function("{}", "f")}], [{"index": 0, **function("", "g")}], [{"index": 0, **function("[]")}]],
+            [(None, "f", "{}"), (None, "g", "[]")],
+            id="every call numbered 0, without ids, in pieces",
+        ),
+        pytest.param(
+            [[{"index": 0, **function("{", "f")}], [{"index": 0, **function("}", "f")}], [{"index": 0, **function("", "f")}]],
+            [(None, "f", "{}")],
+            id="name repeated without id",
+        ),
+        pytest.param(
             [[{"index": 0, "id": "a", **function("{", "f")}], [{"index": 0, "id": "a", **function("}", "f")}]],
             [("a", "f", "{}")],
             id="id and name repeated",
