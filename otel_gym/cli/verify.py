@@ -73,7 +73,8 @@ def command(
                 "rollouts": result.rollouts,
                 "spans": result.spans,
                 **counts,
-                "findings": [asdict(each) for each in result.findings],
+                "cleared": len(result.cleared),
+                "findings": [asdict(each) for each in [*result.findings, *result.cleared]],
             }
         )
     else:
@@ -86,5 +87,6 @@ def command(
         click.echo(
             f"{result.spans} spans of {result.rollouts} rollouts: "
             + ", ".join(f"{number} {kind}" for kind, number in counts.items())
+            + (f"; {len(result.cleared)} of cleared attempts" if result.cleared else "")
         )
     return 1 if result.findings else 0

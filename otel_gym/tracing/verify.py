@@ -1,4 +1,8 @@
-"""Comparing every record of a directory with what a backend has of it."""
+"""Comparing every record of a directory with what a backend has of it.
+
+Clearing a rollout removes its records, but a backend keeps what it got. So a span that the files do not give may be of a cleared attempt; that is told
+apart from a fault, where the rollout's generation file proves it (see `otel_gym.tracing.cleared`).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,12 @@ import orjson
 from otel_gym.correlation.run import Run
 from otel_gym.correlation.trace_ids import trace_id
 from otel_gym.tracing.backfill import RolloutSpans, Selection, rollouts_of
+from otel_gym.tracing.cleared import read_cleared_calls
 from otel_gym.tracing.jaeger import JaegerReader, StoredSpan
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.span_data import ERROR, SpanData
 
-Kind = Literal["missing", "extra", "different"]
+Kind = Literal["missing", "extra", "different", "cleared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Finding:
     """One disagreement between the files and the backend."""
 
     kind: Kind
+    """`cleared` is no fault: the span was exported before its attempt was cleared."""
     rollout_id: str
     trace_id: str
     span_id: str
@@ -43,6 +49,9 @@ class Verification:
     """Spans that the files give."""
     rollouts: int = 0
     findings: list[Finding] = field(default_factory=list)
+    """Faults: what is missing, extra or different."""
+    cleared: list[Finding] = field(default_factory=list)
+    """Spans of cleared attempts that the backend has kept."""
 
 
 def verify_directory(
@@ -58,7 +67,8 @@ def verify_directory(
     result = Verification()
     for rollout_id, _ in rollouts_of(directory, selection or Selection()):
         result.rollouts += 1
-        result.findings.extend(_verify_rollout(directory, rollout_id, run, options, jaeger, result))
+        for finding in _verify_rollout(directory, rollout_id, run, options, jaeger, result):
+            (result.cleared if finding.kind == "cleared" else result.findings).append(finding)
         if on_rollout is not None:
             on_rollout(rollout_id)
     return result
@@ -82,28 +92,45 @@ def _verify_rollout(
                 by_id.setdefault(span.span_id, []).append(span)
         return stored[trace]
 
+    cleared = read_cleared_calls(directory, rollout_id)
     expected: set[tuple[str, str]] = set()
     for span, source in RolloutSpans(run, options).of(directory, rollout_id):
         expected.add((span.trace_id, span.span_id))
         is_made = span.attributes.get("otel_gym.rollout.synthesized") is True
         where = f"{source.file_name} at byte {source.start}" if source.end else source.file_name
         found = fetch(span.trace_id).get(span.span_id, [])
-        if not found:
+        is_root = not span.parent_span_id
+        if not is_root:
+            cleared.note_current(span.start_ns)
+        told = [(copy, tuple(differences(span, copy, run))) for copy in found]
+        if is_root and cleared:
+            # An attempt's root has the same id as that of the attempt in whose place it came.
+            for copy, details in told:
+                if details and cleared.is_before(copy):
+                    yield _finding("cleared", rollout_id, span.trace_id, copy)
+            told = [each for each in told if not each[1] or not cleared.is_before(each[0])]
+        if not told:
             if not is_made:
                 result.spans += 1
                 yield Finding("missing", rollout_id, span.trace_id, span.span_id, span.name, where)
             continue
         result.spans += 1
-        for copy in found:
-            details = tuple(differences(span, copy, run))
+        for _, details in told:
             if details:
                 yield Finding(
                     "different", rollout_id, span.trace_id, span.span_id, span.name, where, details
                 )
                 break
-    for span_id, copies in fetch(home).items():
-        if (home, span_id) not in expected:
-            yield Finding("extra", rollout_id, home, span_id, copies[0].name, "")
+    extra = [
+        copies[0] for span_id, copies in fetch(home).items() if (home, span_id) not in expected
+    ]
+    explained = cleared.explain(extra)
+    for copy in extra:
+        yield _finding("cleared" if copy in explained else "extra", rollout_id, home, copy)
+
+
+def _finding(kind: Kind, rollout_id: str, trace: str, copy: StoredSpan) -> Finding:
+    return Finding(kind, rollout_id, trace, copy.span_id, copy.name, "")
 
 
 def differences(span: SpanData, stored: StoredSpan, run: Run) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
+from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.main import run as run_command
 from otel_gym.correlation.run import Run, open_run
 from otel_gym.tracing.endpoint import OtlpEndpoint
@@ -264,3 +265,41 @@ def test_content_and_the_byte_budget_reach_jaeger(
     assert run_command(["export", str(directory), "--endpoint", jaeger.otlp_http]) == 0
     code, output = verified(directory, jaeger)
     assert code == 0, output
+
+
+def test_spans_of_a_cleared_attempt_are_no_fault(jaeger: Any, tmp_path: Path) -> None:
+    """What was exported before its attempt was cleared is told as that, root included, and the exit code is 0; a span that no clear explains is still extra."""
+    directory, _ = new_captures(tmp_path / "captures")
+    store = CaptureStore(directory)
+    now = time.time()
+
+    def attempt(first: int, calls: int, started_at: float) -> None:
+        for number in range(first, first + calls):
+            moment = {"started_at": started_at + number / 100, "completed_at": started_at + 5}
+            store.record("1-0", record(number) | moment)
+        write_rollout_record(
+            directory,
+            RolloutRecord(
+                rollout_id="1-0", started_at=started_at, completed_at=started_at + 6, agent="agent"
+            ),
+        )
+        assert run_command(["export", str(directory), "--endpoint", jaeger.otlp_http]) == 0
+
+    attempt(1, 4, now - 60)
+    store.clear("1-0")
+    (directory / "1-0.rollout.json").unlink()
+    attempt(11, 3, time.time() + 1)
+    for api in ("v1", "v3"):
+        assert verified(directory, jaeger, "--api", api) == (
+            0,
+            "4 spans of 1 rollouts: 0 missing, 0 extra, 0 different; 5 of cleared attempts\n",
+        )
+    found = orjson.loads(verified(directory, jaeger, "--json")[1])
+    assert found["cleared"] == len(found["findings"]) == 5
+    path = store.path_for("1-0")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    code, output = verified(directory, jaeger)
+    assert code == 1
+    assert "3 spans of 1 rollouts: 0 missing, 1 extra, 0 different; 5 of cleared" in output
+    store.close()

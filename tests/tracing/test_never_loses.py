@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_gym.correlation.run import Run
+from otel_gym.tracing.answers import ACCEPTED, Answer
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.files import capture_files, read_lines
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits
-from otel_gym.tracing.answers import ACCEPTED, Answer
 from otel_gym.tracing.spans import RecordPlace, span_from_record
 from tests.tracing.records import append, call_id, gym_record
 
