@@ -105,6 +105,25 @@ def collector(
 
 
 @pytest.fixture
+def start_collector(
+    backend_program: Callable[[str], Path], jaeger: Jaeger, tmp_path: Path
+) -> Iterator[Callable[..., Collector]]:
+    """Start a Collector with further configuration files."""
+    backend_program("otelcol")
+    started: list[Collector] = []
+
+    def start(*options: Path) -> Collector:
+        collector = Collector(tmp_path / f"collector{len(started)}", jaeger, *options)
+        started.append(collector)
+        collector.start()
+        return collector
+
+    yield start
+    for collector in started:
+        collector.kill()
+
+
+@pytest.fixture
 def prometheus(
     backend_program: Callable[[str], Path], jaeger: Jaeger, collector: Collector, tmp_path: Path
 ) -> Iterator[Prometheus]:

@@ -4,14 +4,14 @@ import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests.stack.stored import PATIENCE_SECONDS, stored, wait_until_stored
 from tests.stack.traffic import (
     Sent,
     identifier,
@@ -27,26 +27,6 @@ pytestmark = pytest.mark.stack
 
 OPTIONS = sorted((CONFIGURATION / "options").glob("*.yaml"))
 SCALE = [CONFIGURATION / "scale" / name for name in ("edge.yaml", "gateway.yaml")]
-PATIENCE_SECONDS = 60.0
-
-
-def _stored(jaeger: Jaeger, trace_id: str) -> list[str]:
-    trace = jaeger.trace(trace_id)
-    return sorted(span["spanID"] for span in trace["spans"]) if trace else []
-
-
-def _wait_until_stored(jaeger: Jaeger, sent: Sent) -> None:
-    """Wait until exactly the sent spans are there: each once, none else."""
-    expected = {trace_id: sorted(ids) for trace_id, ids in sent.spans.items()}
-    found: dict[str, list[str]] = {}
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        found = {trace_id: _stored(jaeger, trace_id) for trace_id in expected}
-        if found == expected:
-            return
-        time.sleep(0.1)
-    missing = {t: len(set(ids) - set(found[t])) for t, ids in expected.items()}
-    raise AssertionError(f"missing by trace: {missing}; found {found}")
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -64,34 +44,9 @@ def _metric(target: str, name: str, label: str = "") -> int:
     return sum(int(value) for labels, value in samples if label in labels)
 
 
-def _tags(jaeger: Jaeger, trace_id: str) -> list[dict[str, Any]]:
-    trace = jaeger.trace(trace_id)
-    assert trace is not None
-    return [{tag["key"]: tag["value"] for tag in span["tags"]} for span in trace["spans"]]
-
-
-@pytest.fixture
-def start_collector(
-    backend_program: Callable[[str], Path], jaeger: Jaeger, tmp_path: Path
-) -> Iterator[Callable[..., Collector]]:
-    """Start a Collector with further configuration files."""
-    backend_program("otelcol")
-    started: list[Collector] = []
-
-    def start(*options: Path) -> Collector:
-        collector = Collector(tmp_path / f"collector{len(started)}", jaeger, *options)
-        started.append(collector)
-        collector.start()
-        return collector
-
-    yield start
-    for collector in started:
-        collector.kill()
-
-
 def test_every_span_arrives_through_the_collector(collector: Collector, jaeger: Jaeger) -> None:
     """What otel-gym sends to the Collector is what Jaeger holds: each span once, and none else."""
-    _wait_until_stored(jaeger, send_rollouts(collector.otlp_http, "through", 20, 30))
+    wait_until_stored(jaeger, send_rollouts(collector.otlp_http, "through", 20, 30))
 
 
 def test_a_killed_collector_loses_nothing(collector: Collector, jaeger_badger: Jaeger) -> None:
@@ -105,31 +60,10 @@ def test_a_killed_collector_loses_nothing(collector: Collector, jaeger_badger: J
         away.start()
         more = send_rollouts(away.otlp_http, "after", 2, 5)
         jaeger_badger.start()
-        _wait_until_stored(jaeger_badger, sent)
-        _wait_until_stored(jaeger_badger, more)
+        wait_until_stored(jaeger_badger, sent)
+        wait_until_stored(jaeger_badger, more)
     finally:
         away.kill()
-
-
-def test_a_long_attribute_is_cut_to_what_badger_takes(
-    jaeger_badger: Jaeger, tmp_path: Path
-) -> None:
-    """An attribute that Badger refuses is cut on its way, so that neither the span nor its batch is lost."""
-    collector = Collector(tmp_path / "collector", jaeger_badger)
-    collector.start()
-    try:
-        sent = Sent()
-        spans = rollout_spans("long", 3, sent)
-        spans[1].attributes.append(key_value("gen_ai.input.messages", "x" * 200_000))
-        post_spans(collector.otlp_http, spans)
-        _wait_until_stored(jaeger_badger, sent)
-        (trace_id,) = sent.spans
-        lengths = [
-            len(tags.get("gen_ai.input.messages", "")) for tags in _tags(jaeger_badger, trace_id)
-        ]
-        assert max(lengths) == 60_000
-    finally:
-        collector.kill()
 
 
 def test_a_large_request_passes(collector: Collector, jaeger: Jaeger) -> None:
@@ -141,7 +75,7 @@ def test_a_large_request_passes(collector: Collector, jaeger: Jaeger) -> None:
     for span in spans:
         span.attributes.append(key_value("gen_ai.output.messages", "y" * 50_000))
     post_spans(collector.otlp_http, spans)
-    _wait_until_stored(jaeger, sent)
+    wait_until_stored(jaeger, sent)
 
 
 def test_sampling_keeps_whole_rollouts_and_counts_all(
@@ -160,12 +94,12 @@ def test_sampling_keeps_whole_rollouts_and_counts_all(
     passed = "otelcol_processor_outgoing_items_total"
     _until(
         lambda: (
-            sum(len(_stored(jaeger, trace_id)) for trace_id in sent.spans)
+            sum(len(stored(jaeger, trace_id)) for trace_id in sent.spans)
             == _metric(collector.metrics_target, passed, kept)
             > 0
         )
     )
-    sizes = [len(_stored(jaeger, trace_id)) for trace_id in sent.spans]
+    sizes = [len(stored(jaeger, trace_id)) for trace_id in sent.spans]
     assert set(sizes) == {0, 5}
     assert 8 <= sizes.count(5) <= 32
     collector.stop()
@@ -174,32 +108,7 @@ def test_sampling_keeps_whole_rollouts_and_counts_all(
         post_spans(again.otlp_http, rollout_spans(f"sampled-{index}", 4))
     _until(lambda: _metric(again.rollouts_target, "otel_gym_rollout_calls_total") == 160)
     again.stop()
-    assert [len(set(_stored(jaeger, trace_id))) for trace_id in sent.spans] == sizes
-
-
-def test_redaction_masks_secrets_and_strips_content(
-    start_collector: Callable[..., Collector], jaeger: Jaeger
-) -> None:
-    """With the redaction option no secret and no message content is stored; usage and everything else stays."""
-    collector = start_collector(CONFIGURATION / "options" / "redaction.yaml")
-    sent = Sent()
-    spans = rollout_spans("redacted", 2, sent)
-    secret = "sk-" + "a1" * 12
-    spans[1].attributes.append(key_value("gen_ai.input.messages", "a private prompt"))
-    spans[1].attributes.append(key_value("http.request.header.x", f"Bearer {'b2' * 12}"))
-    spans[1].attributes.append(key_value("note", f"key {secret} end"))
-    spans[1].attributes.append(key_value("url.full", "http://engine/v1?model=m&api_key=hidden&x=1"))
-    post_spans(collector.otlp_http, spans)
-    _wait_until_stored(jaeger, sent)
-    (trace_id,) = sent.spans
-    tags = next(tags for tags in _tags(jaeger, trace_id) if "note" in tags)
-    assert secret not in tags["note"]
-    assert tags["note"].startswith("key ")
-    assert "b2b2" not in tags["http.request.header.x"]
-    assert "gen_ai.input.messages" not in tags
-    assert tags["url.full"] == "http://engine/v1?model=m&api_key=***&x=1"
-    assert tags["gen_ai.usage.input_tokens"] == 100
-    assert tags["otel_gym.rollout.id"] == "redacted"
+    assert [len(set(stored(jaeger, trace_id))) for trace_id in sent.spans] == sizes
 
 
 def test_each_configuration_file_is_valid(otelcol: Path, tmp_path: Path) -> None:
