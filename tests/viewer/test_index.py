@@ -18,6 +18,7 @@ from otel_gym.tracing.options import SpanOptions
 from otel_gym.viewer.index.database import index_path
 from otel_gym.viewer.index.follower import Follower
 from otel_gym.viewer.index.indexer import Index
+from otel_gym.viewer.index.scan import scan
 from otel_gym.viewer.kept import Kept
 from tests.viewer.captures import RUN_ID, append, conversation, small_run, write_rollout, write_run
 
@@ -253,6 +254,47 @@ def test_what_was_computed_is_there_for_the_next_viewer(
     assert kept.get() == 1, "before the files were looked at"
     index.refresh()
     assert kept.get() == 2
+    index.close()
+
+
+def test_token_counts_that_no_model_has_do_not_stop_the_index(tmp_path: Path) -> None:
+    """Sums of counts near 2**63 would not fit into the index; such a count is not known, and everything else is indexed."""
+    directory = write_run(tmp_path / "run")
+    records = conversation("1-0", 3)
+    for record in records[:2]:
+        record["response"]["usage"] = {"prompt_tokens": 2**63 - 1, "completion_tokens": 5}
+    append(directory, "1-0", records)
+    append(directory, "2-0", conversation("2-0", 1))
+    index = _open(directory)
+    index.refresh()
+    assert index.problem is None
+    assert index.database.rows(
+        "SELECT rollout_id, calls, tokens_in_known, tokens_out FROM rollouts ORDER BY rollout_id"
+    ) == [
+        {"rollout_id": "1-0", "calls": 3, "tokens_in_known": 1, "tokens_out": 28},
+        {"rollout_id": "2-0", "calls": 1, "tokens_in_known": 1, "tokens_out": 18},
+    ]
+    index.close()
+
+
+def test_a_file_replaced_while_it_is_indexed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file that is another one than the look at the directory found is read in full the next time, whatever was read of it."""
+    directory = write_run(tmp_path / "run")
+    append(directory, "1-0", conversation("1-0", 2))
+    index = _open(directory)
+    before = scan(index.layout)
+    (directory / "1-0.capture.jsonl").unlink()
+    append(directory, "1-0", conversation("1-0", 4)[2:])
+    monkeypatch.setattr("otel_gym.viewer.index.indexer.scan", lambda *_: before)
+    index.refresh()
+    monkeypatch.undo()
+    index.refresh()
+    numbers = [record["model_call_id"] for record in conversation("1-0", 4)[2:]]
+    row = index.rollout("1-0")
+    assert row is not None
+    assert [call["model_call_id"] for call in index.calls(row["id"])] == numbers
     index.close()
 
 

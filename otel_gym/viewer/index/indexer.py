@@ -17,32 +17,25 @@ from otel_gym.capture.layout import Layout
 from otel_gym.capture.source import Source
 from otel_gym.correlation.rollout_id import is_valid
 from otel_gym.correlation.run import Run, read_run
-from otel_gym.correlation.trace_ids import trace_id
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import read_rollout_mapping
-from otel_gym.tracing.spans import RecordPlace
-from otel_gym.viewer.index.call_row import call_row
 from otel_gym.viewer.index.database import Database, index_path
+from otel_gym.viewer.index.rollout_rows import RolloutReader, RolloutRows, record_of
 from otel_gym.viewer.index.scan import FileState, scan, scan_one
-from otel_gym.viewer.index.schema import CALL_COLUMNS, ROLLOUT_COLUMNS, STATE_COLUMNS
-from otel_gym.viewer.index.summary_row import name_columns, summary_columns
+from otel_gym.viewer.index.schema import STATE_COLUMNS
+from otel_gym.viewer.index.stored_rows import (
+    indexed_rollouts,
+    put_rollouts,
+    remove_rollouts,
+)
 
 logger = logging.getLogger(__name__)
 
 _BATCH_S: Final = 0.25
 """Longest transaction of a refresh, so that pages in between see what is there so far."""
-_FINGERPRINT_BYTES: Final = 4096
-_INSERT_CALL: Final = f"INSERT INTO calls VALUES({','.join('?' * (len(CALL_COLUMNS) + 1))})"
-_UPDATED: Final = [name for name in ROLLOUT_COLUMNS if name != "rollout_id"]
-_UPSERT_ROLLOUT: Final = (
-    f"INSERT INTO rollouts({','.join(ROLLOUT_COLUMNS)}) VALUES({','.join('?' * len(ROLLOUT_COLUMNS))})"
-    f" ON CONFLICT(rollout_id) DO UPDATE SET {','.join(f'{name}=excluded.{name}' for name in _UPDATED)}"
-    " RETURNING id"
-)
-
-
+_BATCH_ROLLOUTS: Final = 512
 _ALL_STATES: Final = f"SELECT rollout_id,{','.join(STATE_COLUMNS)} FROM rollouts"
 
 
@@ -92,23 +85,19 @@ class Index:
             except OSError as error:
                 self.problem = f"{self.layout.root}: cannot be listed: {error.strerror}"
                 return False
-            gone = self._states.keys() - found.keys()
             stale = [name for name, state in found.items() if self._states.get(name) != state]
-            # The newest first: they are what a person who opens the viewer now is after.
-            stale.sort(key=lambda name: -(found[name].plain_mtime_ns or 0))
+            # The newest last: they are what a person who opens the viewer now is after.
+            stale.sort(key=lambda name: found[name].plain_mtime_ns or 0)
             self.progress.done, self.progress.total = 0, len(stale)
-            for name in gone:
-                self._change({name: None})
+            stale.extend(self._states.keys() - found.keys())
+            changed = bool(stale)
             while stale:
-                deadline = time.monotonic() + _BATCH_S
-                batch: dict[str, FileState | None] = {}
-                for name in stale[:512]:
-                    batch[name] = found[name]
-                done = self._change(batch, deadline)
-                self.progress.done += done
-                del stale[:done]
+                batch = {name: found.get(name) for name in stale[: -_BATCH_ROLLOUTS - 1 : -1]}
+                done = self._change(batch, time.monotonic() + _BATCH_S)
+                del stale[-done:]
+                self.progress.done = max(0, self.progress.total - len(stale))
             self.progress.first_done = True
-            return bool(gone) or self.progress.total > 0
+            return changed
         finally:
             self.progress.running = False
             self.progress.cost_s = time.monotonic() - began
@@ -193,7 +182,7 @@ class Index:
         found = []
         with self._source(rollout_id) as source:
             for offset, line in source.lines():
-                record = _record(line) if line.endswith(b"\n") else None
+                record = record_of(line) if line.endswith(b"\n") else None
                 if record is not None:
                     found.append((offset, record))
         return found
@@ -257,18 +246,22 @@ class Index:
 
     def _change(self, wanted: Mapping[str, FileState | None], deadline: float = 0.0) -> int:
         """Bring these rollouts to these states in one transaction; how many were done when the time was over (at least one)."""
-        done = 0
         reached: dict[str, FileState | None] = {}
+        made: dict[str, RolloutRows] = {}
         with self._changing, self.database.writing() as connection:
+            indexed = indexed_rollouts(connection, wanted)
+            reader = RolloutReader(self.layout, self.run)
             for rollout_id, state in wanted.items():
-                if state is None:
-                    self._remove(connection, rollout_id)
-                else:
-                    self._index(connection, rollout_id, state)
+                if state is not None:
+                    made[rollout_id] = reader.read(rollout_id, state, indexed.get(rollout_id))
                 reached[rollout_id] = state
-                done += 1
                 if deadline and time.monotonic() > deadline:
                     break
+            put_rollouts(connection, indexed, made)
+            remove_rollouts(
+                connection,
+                [indexed[one] for one in reached if one in indexed and one not in made],
+            )
             self.generation += 1
             connection.execute(
                 "INSERT OR REPLACE INTO meta VALUES('generation', ?)", (str(self.generation),)
@@ -278,119 +271,7 @@ class Index:
                     self._states.pop(rollout_id, None)
                 else:
                     self._states[rollout_id] = state
-        return done
-
-    def _remove(self, connection: Any, rollout_id: str) -> None:
-        for (key,) in connection.execute(
-            "SELECT id FROM rollouts WHERE rollout_id=?", (rollout_id,)
-        ).fetchall():
-            connection.execute("DELETE FROM calls WHERE rollout=?", (key,))
-            connection.execute("DELETE FROM rollouts WHERE id=?", (key,))
-
-    def _index(self, connection: Any, rollout_id: str, state: FileState) -> None:
-        known = connection.execute(
-            "SELECT id,indexed_bytes,lines,damaged,head,tail FROM rollouts WHERE rollout_id=?",
-            (rollout_id,),
-        ).fetchone()
-        calls: list[dict[str, Any]] = []
-        start = lines = damaged = end = 0
-        head = tail = ""
-        seen: dict[str, int] = {}
-        old: list[dict[str, Any]] = []
-        try:
-            with self._source(rollout_id) as source:
-                if (
-                    known is not None
-                    and known[1]
-                    and _fingerprint(source, known[1]) == (known[4], known[5])
-                ):
-                    start, lines, damaged = known[1], known[2], known[3]
-                    old = _known_calls(connection, known[0])
-                    seen = {call["chain"]: call["number"] for call in old if call["messages"]}
-                end = start
-                for offset, line in source.lines(start):
-                    if not line.endswith(b"\n"):
-                        break  # still being written
-                    end = offset + len(line)
-                    if not line.strip():
-                        continue
-                    raw = _record(line)
-                    if raw is None:
-                        damaged += 1
-                    else:
-                        calls.append(self._call(raw, rollout_id, lines, offset, len(line), seen))
-                    lines += 1
-                head, tail = _fingerprint(source, end)
-        except (StoreError, OSError) as error:
-            count("store.failures")
-            logger.warning("%s cannot be read whole: %s", rollout_id, error)
-            damaged += 1
-        if known is not None and not start:
-            connection.execute("DELETE FROM calls WHERE rollout=?", (known[0],))
-        record = None if state.record_size is None else self.rollout_record(rollout_id)
-        row = {
-            "rollout_id": rollout_id,
-            **name_columns(rollout_id, self.run.run_id),
-            **state._asdict(),
-            "indexed_bytes": end,
-            "lines": lines,
-            "damaged": damaged,
-            "head": head,
-            "tail": tail,
-            **summary_columns([*old, *calls], record or {}),
-        }
-        cursor = connection.execute(_UPSERT_ROLLOUT, [row[name] for name in ROLLOUT_COLUMNS])
-        [(key,)] = cursor.fetchall()
-        connection.executemany(
-            _INSERT_CALL, [[key, *(call[name] for name in CALL_COLUMNS)] for call in calls]
-        )
-
-    def _call(
-        self,
-        record: dict[str, Any],
-        rollout_id: str,
-        number: int,
-        offset: int,
-        length: int,
-        seen: dict[str, int],
-    ) -> dict[str, Any]:
-        place = RecordPlace(rollout_id, self.layout.records(rollout_id).name, offset)
-        return call_row(
-            record,
-            number=number,
-            length_bytes=length,
-            place=place,
-            run=self.run,
-            options=self.options,
-            seen=seen,
-            own_trace=trace_id(self.run.run_id, rollout_id),
-        )
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _known_calls(connection: Any, key: int) -> list[dict[str, Any]]:
-    rows = connection.execute(
-        f"SELECT {','.join(CALL_COLUMNS)} FROM calls WHERE rollout=? ORDER BY number", (key,)
-    ).fetchall()
-    return [dict(zip(CALL_COLUMNS, row, strict=True)) for row in rows]
-
-
-def _fingerprint(source: Source, end: int) -> tuple[str, str]:
-    """Digests of the beginning and the end of the first `end` bytes; empty where there are not so many."""
-    if not end or source.length_bytes < end:
-        return "", ""
-    size = min(_FINGERPRINT_BYTES, end)
-    head = hashlib.blake2b(source.read(0, size), digest_size=8).hexdigest()
-    if size == end:
-        return head, head
-    return head, hashlib.blake2b(source.read(end - size, size), digest_size=8).hexdigest()
+        return len(reached)
 
 
 def _unnamed(directory: Path) -> Run:

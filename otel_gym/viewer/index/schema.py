@@ -3,47 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, NamedTuple
 
-CALL_COLUMNS: Final = (
-    "number",
-    "offset_bytes",
-    "length_bytes",
-    "model_call_id",
-    "span_id",
-    "span_name",
-    "span_error",
-    "foreign_trace",
-    "start_us",
-    "end_us",
-    "dialect",
-    "model",
-    "started_at",
-    "completed_at",
-    "latency_ms",
-    "ttft_ms",
-    "streamed",
-    "terminal",
-    "status_code",
-    "error",
-    "failed",
-    "truncated",
-    "finish_reason",
-    "tokens_in",
-    "tokens_out",
-    "tokens_reasoning",
-    "cached_tokens",
-    "cache_creation_tokens",
-    "tool_calls",
-    "resend_of",
-    "messages",
-    "chain",
-    "extends",
-    "repeated",
-    "gist",
-)
-"""Columns of a call besides its rollout, in order. `foreign_trace` is the trace of its span where that is not the rollout's. `chain` is the digest of all messages of the request; `extends` is the earlier call whose messages the
-request begins with, and `repeated` how many those are; `gist` is the beginning of the answer."""
+
+class CallRow(NamedTuple):
+    """A call as it stands in the index; null where its line does not say."""
+
+    number: int
+    """Position among the lines of the file, from 0, blank ones left out."""
+    offset_bytes: int
+    length_bytes: int
+    model_call_id: str | None
+    span_id: str
+    span_name: str
+    span_error: int
+    foreign_trace: str | None
+    """Trace of its span where that is not the rollout's."""
+    start_us: int
+    end_us: int
+    dialect: str | None
+    model: str | None
+    started_at: float | None
+    completed_at: float | None
+    latency_ms: float | None
+    ttft_ms: float | None
+    streamed: int
+    terminal: str | None
+    status_code: int | None
+    error: str | None
+    failed: int
+    truncated: int
+    finish_reason: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    tokens_reasoning: int | None
+    cached_tokens: int | None
+    cache_creation_tokens: int | None
+    tool_calls: int
+    resend_of: str | None
+    messages: int
+    chain: str
+    """Digest of all messages of the request."""
+    extends: int | None
+    """The earlier call whose messages the request begins with."""
+    repeated: int
+    """How many messages those are."""
+    gist: str
+    """The beginning of the answer."""
+
+
+CALL_COLUMNS: Final = CallRow._fields
+"""Columns of a call besides its rollout, in order."""
 
 STATE_COLUMNS: Final = (
     "plain_size",

@@ -11,6 +11,7 @@ from otel_gym.correlation.rollout_id import indices
 from otel_gym.correlation.trace_ids import trace_id
 from otel_gym.tracing.spans import unix_ns
 from otel_gym.viewer.index.call_row import real, text, whole
+from otel_gym.viewer.index.schema import CallRow
 
 _ATTEMPT: Final = re.compile(r"(?P<base>.+)-a(?P<attempt>[1-9]\d{0,8})", re.ASCII)
 
@@ -31,47 +32,63 @@ def name_columns(rollout_id: str, run_id: str) -> dict[str, Any]:
     }
 
 
-def summary_columns(
-    calls: Sequence[Mapping[str, Any]], record: Mapping[str, Any]
-) -> dict[str, Any]:
+def summary_columns(calls: Sequence[CallRow], record: Mapping[str, Any]) -> dict[str, Any]:
     """Sums over the rows of its calls, and what its rollout record says. A sum is null where no call reported its part."""
-    tokens_in, tokens_out = _known(calls, "tokens_in"), _known(calls, "tokens_out")
-    cached = [call for call in calls if call["cached_tokens"] is not None]
-    starts = _known(calls, "started_at")
-    ends = _known(calls, "completed_at")
-    ttft = _known(calls, "ttft_ms")
-    edges = [call["start_us"] for call in calls]
+    errors = truncated = 0
+    tokens_in = tokens_in_known = tokens_out = tokens_out_known = 0
+    cached_tokens = cached_of = cached_known = 0
+    starts: list[float] = []
+    ends: list[float] = []
+    ran: list[tuple[float, float]] = []
+    ttft: list[float] = []
+    models: set[str] = set()
+    edges = [call.start_us for call in calls]
+    for call in calls:
+        errors += call.failed
+        truncated += call.truncated
+        if call.tokens_in is not None:
+            tokens_in += call.tokens_in
+            tokens_in_known += 1
+        if call.tokens_out is not None:
+            tokens_out += call.tokens_out
+            tokens_out_known += 1
+        if call.cached_tokens is not None:
+            cached_tokens += call.cached_tokens
+            cached_of += call.tokens_in or 0
+            cached_known += 1
+        start, end = call.started_at, call.completed_at
+        if start is not None:
+            starts.append(start)
+            if end is not None:
+                ran.append((start, end))
+        if end is not None:
+            ends.append(end)
+        if call.ttft_ms is not None:
+            ttft.append(call.ttft_ms)
+        if call.model:
+            models.add(call.model)
     if record:
         edges.append(unix_ns(record.get("started_at")) // 1000)
-    models = sorted({call["model"] for call in calls if call["model"]})
-    started = min(starts, default=real(record.get("started_at")))
-    completed = max(ends, default=real(record.get("completed_at")))
+    started = min(starts) if starts else real(record.get("started_at"))
+    completed = max(ends) if ends else real(record.get("completed_at"))
     return {
         "calls": len(calls),
-        "errors": sum(call["failed"] for call in calls),
-        "truncated": sum(call["truncated"] for call in calls),
-        "tokens_in": sum(tokens_in) if tokens_in else None,
-        "tokens_in_known": len(tokens_in),
-        "tokens_out": sum(tokens_out) if tokens_out else None,
-        "tokens_out_known": len(tokens_out),
-        "cached_tokens": sum(call["cached_tokens"] for call in cached) if cached else None,
-        "cached_of": sum(call["tokens_in"] or 0 for call in cached) if cached else None,
+        "errors": errors,
+        "truncated": truncated,
+        "tokens_in": tokens_in if tokens_in_known else None,
+        "tokens_in_known": tokens_in_known,
+        "tokens_out": tokens_out if tokens_out_known else None,
+        "tokens_out_known": tokens_out_known,
+        "cached_tokens": cached_tokens if cached_known else None,
+        "cached_of": cached_of if cached_known else None,
         "started_at": started,
         "completed_at": completed,
         "duration_ms": None
         if started is None or completed is None
         else round(max(0.0, completed - started) * 1000, 2),
-        "model_ms": round(
-            covered_s(
-                (call["started_at"], call["completed_at"])
-                for call in calls
-                if call["started_at"] is not None and call["completed_at"] is not None
-            )
-            * 1000,
-            2,
-        ),
+        "model_ms": round(covered_s(ran) * 1000, 2),
         "ttft_ms": statistics.median(ttft) if ttft else None,
-        "models": "\n".join(models),
+        "models": "\n".join(sorted(models)),
         "reward": real(record.get("reward")),
         "error": text(record.get("error")),
         "agent": text(record.get("agent")),
@@ -88,7 +105,3 @@ def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
             total += stop - max(start, end)
             end = stop
     return total
-
-
-def _known(calls: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    return [call[key] for call in calls if call[key] is not None]
