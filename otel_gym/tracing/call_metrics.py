@@ -24,12 +24,14 @@ LABELS: Final = (
 """Span attributes that are labels of every `gen_ai.client.*` metric; `error.type` joins on durations and token histograms."""
 
 _USAGE: Final = (
-    ("input_tokens", "audio.input_tokens"),
-    ("output_tokens", "audio.output_tokens"),
-    ("cache_read.input_tokens", None),
-    ("cache_write.input_tokens", None),
-    ("reasoning.output_tokens", None),
+    ("input_tokens", True),
+    ("output_tokens", True),
+    ("cache_read.input_tokens", True),
+    ("cache_write.input_tokens", False),
+    ("reasoning.output_tokens", False),
 )
+"""Token counts, and whether providers may break them down by modality."""
+_MODALITIES: Final = ("text", "image", "audio")
 _MODELS: Final = ("gen_ai.request.model", "gen_ai.response.model")
 _MODALITY: Final = "gen_ai.token.modality"
 _Labels: TypeAlias = tuple[tuple[str, Any], ...]
@@ -70,7 +72,7 @@ class CallMetrics:
         """Counts one call, or one rollout."""
         context = _context(span)
         if span.kind == INTERNAL:
-            self._on_rollout(span, context)
+            self._on_rollout(span, record, context)
             return
         attributes = span.attributes
         labels = self._labels(attributes)
@@ -98,16 +100,21 @@ class CallMetrics:
             self._known.add(key)
         return labels
 
-    def _on_rollout(self, span: SpanData, context: Context) -> None:
-        histogram = self._histograms.get("gen_ai.invoke_agent.duration")
-        if histogram is None:
+    def _on_rollout(self, span: SpanData, record: Mapping[str, Any], context: Context) -> None:
+        if "gen_ai.invoke_agent.duration" not in self._histograms:
             return
         labels: dict[str, Any] = {
             name: span.attributes[name]
             for name in ("gen_ai.operation.name", "gen_ai.agent.name", "error.type")
             if name in span.attributes
         }
-        histogram.record((span.end_ns - span.start_ns) / 1e9, labels, context)
+        duration_s = (span.end_ns - span.start_ns) / 1e9
+        self._histograms["gen_ai.invoke_agent.duration"].record(duration_s, labels, context)
+        agent = {name: labels[name] for name in ("gen_ai.agent.name",) if name in labels}
+        totals = mapping(record.get("totals"))
+        for total, measure in (("model_calls", "inference_calls"), ("tool_calls", "tool_calls")):
+            if (calls := count(totals.get(total))) is not None:
+                self._histograms[f"gen_ai.invoke_agent.{measure}"].record(calls, agent, context)
 
     def _record(
         self, measure: str, value: float, labels: Mapping[str, Any], context: Context
@@ -126,7 +133,7 @@ class CallMetrics:
         context: Context,
     ) -> None:
         key = tuple(labels.items())
-        for measure, audio_part in _USAGE:
+        for measure, has_parts in _USAGE:
             sums = self._sums.get(f"gen_ai.client.inference.usage.{measure}")
             if sums is None:
                 continue
@@ -134,13 +141,16 @@ class CallMetrics:
             if tokens is None and measure == "cache_write.input_tokens":
                 tokens = attributes.get(_CACHE_CREATION)
             tokens = tokens or 0
-            audio = attributes.get(f"gen_ai.usage.{audio_part}", 0) if audio_part else 0
-            if audio:
-                heard = (*key, (_MODALITY, "audio"))
-                sums[heard] = sums.get(heard, 0) + audio
+            if has_parts:
+                for modality in _MODALITIES:
+                    part = attributes.get(f"gen_ai.usage.{modality}.{measure}")
+                    if part:
+                        told = (*key, (_MODALITY, modality))
+                        sums[told] = sums.get(told, 0) + part
+                        tokens -= part
             # What a provider does not break down has no known modality.
             rest = (*key, (_MODALITY, "unknown"))
-            sums[rest] = sums.get(rest, 0) + max(0, tokens - audio)
+            sums[rest] = sums.get(rest, 0) + max(0, tokens)
         for measure, token_type in (("input_tokens", "input"), ("output_tokens", "output")):
             tokens = attributes.get(f"gen_ai.usage.{measure}")
             if tokens is None:

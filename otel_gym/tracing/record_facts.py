@@ -32,8 +32,7 @@ def add_stream(
     facts: dict[str, AttributeValue], raw: Mapping[str, Any], request: Mapping[str, Any]
 ) -> None:
     stream = mapping(raw.get("stream"))
-    streamed = bool(stream) or request.get("stream") is True
-    if not streamed:
+    if not stream and ("schema" in raw or not _seems_streamed(raw, request)):
         return
     first = number(raw.get("latency_ttft_ms"))
     if first is not None:
@@ -42,6 +41,12 @@ def add_stream(
         facts["otel_gym.stream.chunks"] = chunks
     if stream:
         facts["otel_gym.stream.terminal"] = text(stream.get("terminal")) or "none"
+
+
+def _seems_streamed(raw: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether a record of NeMo Gym, which does not say so, is of a stream: it was asked for one, and answered."""
+    status = raw.get("status_code")
+    return request.get("stream") is True and type(status) is int and 200 <= status < 300
 
 
 def add_sampling(facts: dict[str, AttributeValue], sampling: Mapping[str, Any]) -> None:

@@ -17,6 +17,9 @@ _DOUBLES: Final = (
     ("frequency_penalty", "gen_ai.request.frequency_penalty"),
     ("presence_penalty", "gen_ai.request.presence_penalty"),
 )
+_LIMITS: Final[Mapping[str, tuple[str, ...]]] = {"responses": ("max_output_tokens",)}
+_OTHER_LIMITS: Final = ("max_completion_tokens", "max_tokens")
+"""Keys that bound the output, the first that is not null counts."""
 _FORMATS: Final[Mapping[str, str]] = {
     "text": "text",
     "json_object": "json",
@@ -39,13 +42,10 @@ def add_request(
         facts["gen_ai.request.model"] = value
     if request.get("stream") is True:
         facts["gen_ai.request.stream"] = True
-    limit = whole(
-        sent.get("max_output_tokens")
-        if dialect == "responses"
-        else sent.get("max_completion_tokens", sent.get("max_tokens"))
-    )
-    if limit is not None:
-        facts["gen_ai.request.max_tokens"] = limit
+    for key in _LIMITS.get(dialect, _OTHER_LIMITS):
+        if (limit := whole(sent.get(key))) is not None:
+            facts["gen_ai.request.max_tokens"] = limit
+            break
     for key, name in _DOUBLES:
         if key in sent and (double := number(sent[key])) is not None:
             facts[name] = double
@@ -55,7 +55,7 @@ def add_request(
         facts["gen_ai.request.seed"] = seed
     if "n" in sent and (choices := whole(sent["n"])) is not None and choices != 1:
         facts["gen_ai.request.choice.count"] = choices
-    stop = sent.get("stop_sequences", sent.get("stop"))
+    stop = sent.get("stop_sequences") or sent.get("stop")
     if stop and (sequences := strings([stop] if type(stop) is str else sequence(stop))):
         facts["gen_ai.request.stop_sequences"] = sequences
     if (level := _reasoning_level(sent, dialect)) is not None:
@@ -73,6 +73,30 @@ def add_request(
         tier = text(request.get("service_tier"))
         if tier is not None and tier != "auto":
             facts["openai.request.service_tier"] = tier
+
+
+def is_compacted(
+    dialect: str, request: Mapping[str, Any], response: Mapping[str, Any] | None
+) -> bool:
+    """Whether the context of a call was compacted: its input or its answer holds a compaction item (Responses) or block (Messages)."""
+    if dialect == "responses":
+        return _holds_compaction(request.get("input")) or _holds_compaction(
+            response.get("output") if response else None
+        )
+    if dialect == "messages":
+        return (bool(response) and _holds_compaction(mapping(response).get("content"))) or any(
+            type(message) is dict
+            and message.get("role") == "assistant"
+            and _holds_compaction(message.get("content"))
+            for message in sequence(request.get("messages"))
+        )
+    return False
+
+
+def _holds_compaction(items: object) -> bool:
+    return type(items) is list and any(
+        type(item) is dict and item.get("type") == "compaction" for item in items
+    )
 
 
 def conversation_of(request: Mapping[str, Any]) -> str | None:
@@ -94,6 +118,8 @@ def _output_type(sent: Mapping[str, Any], dialect: str) -> str | None:
         asked = mapping(mapping(sent.get("text")).get("format")).get("type")
     elif dialect == "messages":
         asked = mapping(mapping(sent.get("output_config")).get("format")).get("type")
+        if asked is None:  # its name before the parameter was moved
+            asked = mapping(sent.get("output_format")).get("type")
     else:
         asked = mapping(sent.get("response_format")).get("type")
         if asked is None and "audio" in sequence(sent.get("modalities")):

@@ -8,11 +8,17 @@ from typing import Any, Final
 from otel_gym.capture.contents import tool_calls_of
 from otel_gym.capture.derive import finish_reasons
 from otel_gym.dialects.usage import TokenUsage
-from otel_gym.tracing.reading import MAX_ITEMS, mapping, text
+from otel_gym.tracing.reading import MAX_ITEMS, count, mapping, text
 from otel_gym.tracing.span_data import AttributeValue
 
 _INT64: Final = 2**63
 
+_DETAILS: Final = (
+    ("prompt_tokens_details", "input_tokens"),
+    ("input_tokens_details", "input_tokens"),
+    ("completion_tokens_details", "output_tokens"),
+    ("output_tokens_details", "output_tokens"),
+)
 LIMIT_REASONS: Final = frozenset(
     {"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"}
 )
@@ -54,6 +60,25 @@ def add_usage(facts: dict[str, AttributeValue], usage: TokenUsage) -> None:
     ):
         if part and part < _INT64:
             facts[name] = part
+
+
+def add_modalities(facts: dict[str, AttributeValue], response: Mapping[str, Any]) -> None:
+    """Adds which tokens were text and which images, where the provider tells and it is not 0; audio is among the usual counts."""
+    usage = response.get("usage")
+    if type(usage) is not dict:
+        return
+    for key, direction in _DETAILS:
+        details = usage.get(key)
+        if type(details) is not dict:
+            continue
+        for modality in ("text", "image"):
+            if tokens := count(details.get(f"{modality}_tokens")):
+                facts[f"gen_ai.usage.{modality}.{direction}"] = tokens
+        cached = details.get("cached_tokens_details")
+        if type(cached) is dict:
+            for modality in ("text", "image", "audio"):
+                if tokens := count(cached.get(f"{modality}_tokens")):
+                    facts[f"gen_ai.usage.{modality}.cache_read.input_tokens"] = tokens
 
 
 def finish_reasons_of(response: Mapping[str, Any]) -> list[str | None]:

@@ -75,6 +75,8 @@ AGENT_DURATION_BUCKETS: Final = (
     409.6,
 )
 """Buckets of rollout durations, in seconds."""
+CALL_BUCKETS: Final = tuple(float(2**power) for power in range(11))
+"""Buckets of calls of one rollout."""
 TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
 """Advised buckets of token counts."""
 
@@ -214,6 +216,15 @@ _NEW_METRICS: Final[dict[str, Instrument]] = {
     "gen_ai.invoke_agent.duration": Instrument(
         "histogram", "s", "Duration of rollouts.", AGENT_DURATION_BUCKETS
     ),
+    "gen_ai.invoke_agent.inference_calls": Instrument(
+        "histogram", "{inference_call}", "Model calls of a rollout, failed ones too.", CALL_BUCKETS
+    ),
+    "gen_ai.invoke_agent.tool_calls": Instrument(
+        "histogram",
+        "{tool_call}",
+        "Tool calls that the model asked for in a rollout.",
+        CALL_BUCKETS,
+    ),
 }
 _OLD_METRICS: Final[dict[str, Instrument]] = {
     "gen_ai.client.operation.duration": Instrument(
@@ -232,7 +243,7 @@ _OLD_METRICS: Final[dict[str, Instrument]] = {
 
 GENAI_0_1: Final = Convention(
     name="genai-0.1",
-    # v0.1.0 publishes no URL; this is the form that its registry manifest gives to a release.
+    # Nobody has published a schema file of v0.1.0. Its contributing guide gives releases URLs of this form; manifests between releases say `gen-ai-dev`.
     schema_url="https://opentelemetry.io/schemas/gen-ai/0.1.0",
     attributes=MappingProxyType(
         {
@@ -246,12 +257,22 @@ GENAI_0_1: Final = Convention(
             "gen_ai.request.previous_response.id": Attribute(
                 "string", "recommended", "`previous_response_id`."
             ),
-            "gen_ai.usage.audio.input_tokens": Attribute(
-                "int", "recommended", "Audio part of the input tokens; absent when 0."
+            "gen_ai.conversation.compacted": Attribute(
+                "boolean", "recommended", "True where the context holds a compaction, else absent."
             ),
-            "gen_ai.usage.audio.output_tokens": Attribute(
-                "int", "recommended", "Audio part of the output tokens; absent when 0."
-            ),
+            **{
+                f"gen_ai.usage.{modality}.{part}": Attribute(
+                    "int",
+                    "recommended",
+                    f"{modality.capitalize()} part of the {meaning}; absent when 0 or not told.",
+                )
+                for modality in ("text", "image", "audio")
+                for part, meaning in (
+                    ("input_tokens", "input tokens"),
+                    ("cache_read.input_tokens", "input tokens read from a cache"),
+                    ("output_tokens", "output tokens"),
+                )
+            },
         }
     ),
     deprecated=MappingProxyType({**_OLDER_NAMES, _CACHE_CREATION: _CACHE_WRITE}),

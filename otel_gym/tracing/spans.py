@@ -18,7 +18,7 @@ from otel_gym.tracing import openinference
 from otel_gym.tracing.content import add_content
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.providers import provider_name
-from otel_gym.tracing.reading import count, mapping, number, text, whole
+from otel_gym.tracing.reading import MAX_ITEMS, count, mapping, number, text, whole
 from otel_gym.tracing.record_facts import (
     add_client,
     add_conversation,
@@ -28,9 +28,10 @@ from otel_gym.tracing.record_facts import (
     add_stream,
     add_upstream,
 )
-from otel_gym.tracing.request_facts import OPERATIONS, add_request
+from otel_gym.tracing.request_facts import OPERATIONS, add_request, is_compacted
 from otel_gym.tracing.response_facts import (
     LIMIT_REASONS,
+    add_modalities,
     add_openai_response,
     add_response,
     add_usage,
@@ -92,6 +93,8 @@ def span_from_record(
     }
     add_request(facts, request, dialect, mapping(sampling.get("effective")), openai)
     add_conversation(facts, raw, request)
+    if is_compacted(dialect, request, response):
+        facts["gen_ai.conversation.compacted"] = True
     add_engine(facts, raw)
     _add_outcome(facts, raw, response, category)
     if response:
@@ -99,6 +102,7 @@ def span_from_record(
         if openai:
             add_openai_response(facts, response)
         add_usage(facts, read_usage(dialect, response))
+        add_modalities(facts, response)
         add_training(facts, response)
         called = tool_call_names(response)
         if called:
@@ -261,16 +265,16 @@ def _add_outcome(
     if category == "cancelled":
         facts["otel_gym.cancelled"] = True
     reasons = finish_reasons_of(response)
-    if reasons:
-        if None in reasons:
-            # A reason that is missing although the call is over: "error" where it went wrong; else nobody said one, and none is invented.
-            shown = [reason or "error" for reason in reasons] if category is not None else []
-        else:
-            shown = [reason for reason in reasons if reason is not None]
-        if shown:
-            facts["gen_ai.response.finish_reasons"] = shown
-    elif category is not None and category != "incomplete":
-        facts["gen_ai.response.finish_reasons"] = ["error"]
+    shown = [reason or "error" for reason in reasons]
+    if category is None:
+        # Nobody said a reason that is missing after a success, and none is invented.
+        shown = [] if None in reasons else shown
+    elif category != "incomplete":
+        # Of a call that went wrong each choice that was asked for has one.
+        asked = facts.get("gen_ai.request.choice.count", 1)
+        shown += ["error"] * (min(asked if type(asked) is int else 1, MAX_ITEMS) - len(shown))
+    if shown:
+        facts["gen_ai.response.finish_reasons"] = shown
     if category == "stream_truncated" or not LIMIT_REASONS.isdisjoint(reasons):
         facts["otel_gym.response.truncated"] = True
 

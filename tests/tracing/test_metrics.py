@@ -149,16 +149,20 @@ def test_exemplars_lead_to_the_calls_span(run: Run) -> None:
 
 
 def test_a_rollout_has_a_duration(run: Run) -> None:
-    """A rollout's root is counted by agent, not as a model call."""
+    """A rollout's root is counted by agent, with its calls, and not as a model call."""
     metrics, reader = installed(run)
     record = {
         "rollout_id": "1-0",
         "started_at": BASE_TIME,
         "completed_at": BASE_TIME + 12,
         "agent": "a",
+        "totals": {"model_calls": 7, "tool_calls": 0},
     }
     metrics.calls.on_span(rollout_span(record, run, SpanOptions()), record)
     found = read(reader)
+    for measure, calls in (("inference_calls", 7), ("tool_calls", 0)):
+        (point,) = found[f"gen_ai.invoke_agent.{measure}"].data.data_points
+        assert (point.sum, dict(point.attributes)) == (calls, {"gen_ai.agent.name": "a"})
     (point,) = found["gen_ai.invoke_agent.duration"].data.data_points
     assert point.sum == pytest.approx(12)
     assert point.attributes["gen_ai.agent.name"] == "a"
@@ -314,6 +318,36 @@ async def test_a_real_writer_is_observed(captures: tuple[Path, Run]) -> None:
     assert read(reader)["otel_gym.calls.pending"].data.data_points[0].value == 0
     metrics.close()
     assert writer.close(5)
+
+
+def test_tokens_are_counted_by_modality(run: Run) -> None:
+    """What a provider breaks down is counted by modality, the rest as unknown, and the sum is the total."""
+    metrics, reader = installed(run, "genai-0.1")
+    usage = {
+        "prompt_tokens": 300,
+        "completion_tokens": 9,
+        "prompt_tokens_details": {
+            "cached_tokens": 40,
+            "text_tokens": 100,
+            "image_tokens": 150,
+            "cached_tokens_details": {"text_tokens": 40},
+        },
+        "completion_tokens_details": {"audio_tokens": 5},
+    }
+    call(metrics, run, response={"usage": usage})
+    found = read(reader)
+    assert {
+        measure: {
+            point.attributes["gen_ai.token.modality"]: point.value
+            for point in found[f"gen_ai.client.inference.usage.{measure}"].data.data_points
+        }
+        for measure in ("input_tokens", "output_tokens", "cache_read.input_tokens")
+    } == {
+        "input_tokens": {"text": 100, "image": 150, "unknown": 50},
+        "output_tokens": {"audio": 5, "unknown": 4},
+        "cache_read.input_tokens": {"text": 40, "unknown": 0},
+    }
+    metrics.close()
 
 
 def test_made_up_model_names_do_not_make_endless_series(run: Run) -> None:

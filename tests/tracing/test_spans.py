@@ -252,6 +252,97 @@ def test_time_to_first_chunk_belongs_to_streams_and_is_in_seconds(run: Run) -> N
     assert attributes["gen_ai.request.stream"] is True
 
 
+def test_a_refused_stream_has_no_time_to_first_chunk(run: Run) -> None:
+    """A stream that was asked for and answered with a JSON error, or with a whole JSON answer, had no chunk; of records that do not tell, the status does."""
+    request = {**REQUESTS["chat"], "stream": True}
+    for changes in (
+        {"status_code": 429, "error_category": "rate_limit", "response": {"error": {}}},
+        {"schema": 1},
+    ):
+        attributes = make(run, request=request, **changes).attributes
+        assert "gen_ai.response.time_to_first_chunk" not in attributes
+        assert attributes["gen_ai.request.stream"] is True
+
+
+def test_each_choice_of_a_failed_call_has_a_reason(run: Run) -> None:
+    """Of two choices asked for, one that a cut stream never began, and both of a call that failed, end with `error`; a success invents nothing."""
+    request = {**REQUESTS["chat"], "n": 2}
+    key = "gen_ai.response.finish_reasons"
+    cut = make(run, request=request, error_category="stream_truncated").attributes
+    assert cut[key] == ["tool_calls", "error"]
+    failed = make(run, request=request, error_category="upstream_error", response=None).attributes
+    assert failed[key] == ["error", "error"]
+    assert make(run, request=request).attributes[key] == ["tool_calls"]
+    many = make(run, request={"n": 10**6}, error_category="timeout", response=None).attributes
+    assert len(many[key]) == 64  # type: ignore[arg-type] # a list
+
+
+def test_a_parameter_that_is_null_is_as_good_as_absent(run: Run) -> None:
+    """Clients that write every parameter, null where it is not set, lose none of those that are set."""
+    request = {
+        "model": "m",
+        "max_completion_tokens": None,
+        "max_tokens": 64,
+        "stop_sequences": None,
+        "stop": "END",
+        "temperature": None,
+        "seed": None,
+    }
+    attributes = make(run, request=request).attributes
+    assert attributes["gen_ai.request.max_tokens"] == 64
+    assert attributes["gen_ai.request.stop_sequences"] == ["END"]
+    assert not {"gen_ai.request.temperature", "gen_ai.request.seed"} & attributes.keys()
+
+
+def test_a_compacted_context_is_told(run: Run) -> None:
+    """A compaction in what was sent or answered is told, and never its absence."""
+    name = "gen_ai.conversation.compacted"
+    item = {"type": "compaction", "encrypted_content": "x"}
+    block = {"role": "assistant", "content": [{"type": "compaction", "content": "so far"}]}
+    for dialect, changes in (
+        ("responses", {"request": {"input": [item, {"role": "user", "content": "go on"}]}}),
+        ("responses", {"response": {"output": [item]}}),
+        ("messages", {"request": {"messages": [block, {"role": "user", "content": "go on"}]}}),
+        ("messages", {"response": block}),
+    ):
+        assert make(run, dialect=dialect, **changes).attributes[name] is True
+    for dialect in RESPONSES:
+        assert name not in make(run, dialect=dialect).attributes
+    quoted = {"messages": [{"role": "user", "content": [{"type": "compaction"}]}]}
+    assert name not in make(run, dialect="messages", request=quoted).attributes
+
+
+def test_tokens_by_modality(run: Run) -> None:
+    """What a provider breaks down by modality is told, as parts of the totals, where it is not 0."""
+    usage = {
+        "prompt_tokens": 300,
+        "completion_tokens": 9,
+        "prompt_tokens_details": {
+            "cached_tokens": 40,
+            "text_tokens": 100,
+            "image_tokens": 200,
+            "audio_tokens": 0,
+            "cached_tokens_details": {"text_tokens": 40, "image_tokens": 0},
+        },
+        "completion_tokens_details": {"text_tokens": 4, "audio_tokens": 5},
+    }
+    attributes = make(run, response={**RESPONSES["chat"], "usage": usage}).attributes
+    assert {
+        name.removeprefix("gen_ai.usage."): value
+        for name, value in attributes.items()
+        if name.startswith("gen_ai.usage.")
+    } == {
+        "input_tokens": 300,
+        "output_tokens": 9,
+        "cache_read.input_tokens": 40,
+        "text.input_tokens": 100,
+        "image.input_tokens": 200,
+        "text.cache_read.input_tokens": 40,
+        "text.output_tokens": 4,
+        "audio.output_tokens": 5,
+    }
+
+
 def test_the_engine_is_named_also_on_the_usual_port(run: Run) -> None:
     """Address and port are those of the engine; 443 is written like any other."""
     engine = {"provider": None, "address": "api.openai.com", "port": 443}
