@@ -145,6 +145,28 @@ def test_no_password_is_in_the_files(configuration: Callable[[str], dict[str, An
                 assert not (re.search("PASSWORD|SECRET|TOKEN", key) and value), (name, key)
 
 
+def test_grafana_keeps_the_data_sources_of_its_image(
+    configuration: Callable[[str], dict[str, Any]],
+) -> None:
+    """Grafana replaces no plugin when it starts: on a read-only root that would leave it without its data sources, and
+    every panel without data. Each variable of its provisioning files is set, or a link would be empty."""
+    for variant in FILES:
+        grafana = configuration(variant)["services"]["grafana"]
+        environment = grafana["environment"]
+        assert environment["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
+        assert environment["GF_PLUGINS_PREINSTALL_AUTO_UPDATE"] == "false"
+        mounted = {
+            volume["target"].removeprefix("/etc/grafana/provisioning/"): Path(volume["source"])
+            for volume in grafana["volumes"]
+            if volume["target"].startswith("/etc/grafana/provisioning/")
+        }
+        assert set(mounted) == {"datasources", "dashboards"}
+        for folder in mounted.values():
+            for path in folder.iterdir():
+                used = set(re.findall(r"(?<!\$)\$\{?([A-Z_]+)", path.read_text()))
+                assert used <= set(environment), path
+
+
 @pytest.fixture(scope="module")
 def engine(
     backend_program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
