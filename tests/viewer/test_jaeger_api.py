@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from starlette.datastructures import QueryParams
 
@@ -14,7 +16,7 @@ from otel_gym.viewer.jaeger.query import duration_ns, time_ns, trace_id_of, v1_q
 from otel_gym.viewer.jaeger.search import Search
 from otel_gym.viewer.jaeger.text import as_text
 from otel_gym.viewer.jaeger.traces import Traces
-from tests.viewer.captures import append, conversation, write_run
+from tests.viewer.captures import append, conversation, write_rollout, write_run
 from tests.viewer.server import View
 
 FOREIGN = "0af7651916cd43dd8448eb211c80319c"
@@ -75,6 +77,83 @@ def test_limits_are_bounded() -> None:
         "query.startTimeMax": "2026-01-02T00:00:00Z",
     }
     assert v3_query(QueryParams({**times, "query.searchDepth": "7"})).limit == 7
+
+
+WINDOW = {
+    "query.startTimeMin": "2026-09-21T00:00:00Z",
+    "query.startTimeMax": "2026-09-23T00:00:00Z",
+}
+
+
+def test_summaries_say_what_the_whole_traces_say(tmp_path: Path, view: View) -> None:
+    """A trace summary has the fields of Jaeger's protocol (api_v3 `TraceSummary`, in the JSON of proto3), counted from the spans of the same search."""
+    directory = write_run(tmp_path / "run")
+    append(directory, "0-0", conversation("0-0", 3))
+    failing = conversation("0-1", 2, start=40.0)
+    failing[-1].update(error_category="upstream_error", status_code=503, response=None)
+    append(directory, "0-1", failing)
+    write_rollout(directory, "0-1", agent="an agent")
+    foreign = conversation("0-2", 2, start=80.0)
+    for record in foreign:
+        record["trace"] = {"trace_id": FOREIGN, "parent_span_id": "b7ad6b7169203331"}
+    append(directory, "0-2", foreign)
+    viewer = view(directory)
+    found = viewer.json("/api/v3/trace-summaries", **WINDOW)["summaries"]
+    by_id: dict[str, list[dict[str, Any]]] = {}
+    for resource in viewer.json("/api/v3/traces", **WINDOW)["result"]["resourceSpans"]:
+        for span in resource["scopeSpans"][0]["spans"]:
+            by_id.setdefault(span["traceId"], []).append(span)
+    assert [one["traceId"] for one in found] == list(by_id)
+    for one in found:
+        spans = by_id[one["traceId"]]
+        ids = {span["spanId"] for span in spans}
+        parents = [span.get("parentSpanId", "") for span in spans]
+        roots = [span for span in spans if not span.get("parentSpanId")]
+        errors = sum(span.get("status", {}).get("code") == 2 for span in spans)
+        assert one == {
+            "traceId": one["traceId"],
+            "rootServiceName": "otel-gym" if roots else "",
+            "rootOperationName": roots[0]["name"] if roots else "",
+            "minStartTimeUnixNano": min(span["startTimeUnixNano"] for span in spans),
+            "maxEndTimeUnixNano": max(span["endTimeUnixNano"] for span in spans),
+            "spanCount": len(spans),
+            "errorSpanCount": errors,
+            "orphanSpanCount": sum(bool(p) and p not in ids for p in parents),
+            "services": [{"name": "otel-gym", "spanCount": len(spans), "errorSpanCount": errors}],
+        }
+    newest_first = [
+        (one["spanCount"], one["errorSpanCount"], one["orphanSpanCount"]) for one in found
+    ]
+    assert (2, 0, 2) in newest_first
+    assert (3, 1, 0) in newest_first
+    assert (4, 0, 0) in newest_first
+
+
+def test_a_search_for_summaries_is_answered_whole_or_refused(run_dir: Path, view: View) -> None:
+    """Nothing found is an empty list; a page is a limit; conditions and pages that are not supported are refused and not ignored."""
+    viewer = view(run_dir)
+
+    def ask(path: str = "trace-summaries", **query: str) -> httpx.Response:
+        return viewer.client.get(
+            f"/api/v3/{path}", params={**WINDOW, **{f"query.{k}": v for k, v in query.items()}}
+        )
+
+    assert ask(serviceName="another").json() == {"summaries": []}
+    assert len(ask().json()["summaries"]) > 2
+    assert len(ask(searchDepth="2").json()["summaries"]) == 2
+    assert len(ask(**{"pagination.pageSize": "2"}).json()["summaries"]) == 2
+    for query in (
+        {"filter": '{"op":"eq"}'},
+        {"pagination.pageSize": "2", "searchDepth": "2"},
+        {"pagination.pageSize": "0"},
+        {"pagination.pageSize": "2", "pagination.pageToken": "x"},
+    ):
+        refused = ask(**query)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["httpCode"] == 400
+    assert ask("traces", **{"pagination.pageSize": "2"}).status_code == 400
+    assert viewer.client.get("/api/v3/trace-summaries").status_code == 400
+    assert viewer.client.post("/api/v3/trace-summaries", json={}).status_code == 405
 
 
 def test_spans_in_a_foreign_trace_are_found_there(tmp_path: Path, view: View) -> None:

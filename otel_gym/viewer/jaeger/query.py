@@ -70,8 +70,11 @@ def v1_query(values: QueryParams) -> TraceQuery:
     )
 
 
-def v3_query(values: QueryParams) -> TraceQuery:
-    """The search of `GET /api/v3/traces`; names in camel case (Jaeger 2.19 on) or snake case (before). Raises `UsageProblem`."""
+def v3_query(values: QueryParams, *, paged: bool = False) -> TraceQuery:
+    """The search of `GET /api/v3/traces`; names in camel case (Jaeger 2.19 on) or snake case (before). Raises `UsageProblem`.
+
+    `paged` takes the size of a page as the limit, as `GET /api/v3/trace-summaries` does for a store without pages: there is one page.
+    """
 
     def get(name: str) -> str:
         snake = re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", name)
@@ -80,7 +83,12 @@ def v3_query(values: QueryParams) -> TraceQuery:
     times = [get("startTimeMin"), get("startTimeMax")]
     if not all(times):
         raise UsageProblem("query.startTimeMin and query.startTimeMax are required")
+    if get("filter"):
+        # Left out, a condition would give more traces than were asked for.
+        raise UsageProblem("query.filter is not supported; use query.attributes")
     limit = get("searchDepth") or get("numTraces")
+    if size := _page_size(values, limit, paged):
+        limit = size
     return _checked(
         TraceQuery(
             get("serviceName"),
@@ -151,6 +159,25 @@ def _limit(text: str, name: str) -> int:
         raise UsageProblem(f"unable to parse param '{name}': {text[:60]!r} is no whole number")
     limit = int(text)
     return min(limit, MAX_LIMIT) if limit > 0 else DEFAULT_LIMIT
+
+
+def _page_size(values: QueryParams, depth: str, paged: bool) -> str:
+    """The size of the page that is asked for, empty where none is."""
+    size = values.get("query.pagination.pageSize", "")
+    token = values.get("query.pagination.pageToken", "")
+    if not size and not token:
+        return ""
+    if not paged:
+        raise UsageProblem("query.pagination is for trace summaries only")
+    if depth:
+        raise UsageProblem("query.pagination and query.searchDepth exclude each other")
+    if token:
+        raise UsageProblem("query.pagination.pageToken: there are no further pages")
+    if not re.fullmatch(r"0{0,9}[1-9]\d{0,8}", size, re.ASCII):
+        raise UsageProblem(
+            f"malformed parameter query.pagination.pageSize: {size[:60]!r} is no count above 0"
+        )
+    return size
 
 
 def _tags(simple: list[str], encoded: list[str]) -> dict[str, str]:

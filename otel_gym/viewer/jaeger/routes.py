@@ -18,6 +18,7 @@ from otel_gym.viewer.index.follower import Follower
 from otel_gym.viewer.index.indexer import Index
 from otel_gym.viewer.jaeger.query import trace_id_of, v1_query, v3_query
 from otel_gym.viewer.jaeger.search import Found, Search
+from otel_gym.viewer.jaeger.summary import summary_json
 from otel_gym.viewer.jaeger.traces import Trace, Traces
 from otel_gym.viewer.jaeger.v1_json import envelope, trace_json
 from otel_gym.viewer.kept import Kept
@@ -42,6 +43,7 @@ def jaeger_routes(index: Index, follower: Follower) -> list[Route]:
         ("/api/v3/operations", api.v3_operations, api.v3),
         ("/api/v3/traces", api.v3_search, api.v3),
         ("/api/v3/traces/{trace_id}", api.v3_trace, api.v3),
+        ("/api/v3/trace-summaries", api.v3_summaries, api.v3),
     ]
     return [Route(path, _guarded(api, endpoint, wrap)) for path, endpoint, wrap in routes]
 
@@ -141,6 +143,12 @@ class JaegerApi:
         """As `trace`, in OTLP JSON."""
         trace = self._traces.trace(trace_id_of(request.path_params["trace_id"]))
         return self._v3_traces([trace] if trace else [])
+
+    def v3_summaries(self, request: Request) -> Response:
+        """As `search`, in a few figures a trace."""
+        found = self._search.find(v3_query(request.query_params, paged=True))
+        service = self._traces.service
+        return _json({"summaries": [summary_json(trace, service) for trace in found.traces]})
 
     # -- inside
 
