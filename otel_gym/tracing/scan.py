@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,12 +11,14 @@ from otel_gym.capture.source import Source
 from otel_gym.errors import StoreError
 from otel_gym.tracing.cursors import FileCursor
 from otel_gym.tracing.files import (
+    CAPTURE_SUFFIX,
     COMPRESSED_SUFFIX,
-    capture_files,
     fingerprint,
     record_file_name,
+    rollout_of,
 )
 
+PACKED_SUFFIX: Final = ".zst"
 UNKNOWN_END: Final = 1 << 62
 """End of a gap in a packed file, whose size is known only when it has been read."""
 
@@ -35,7 +37,11 @@ class Gap(NamedTuple):
 
 def capture_sizes(directory: Path) -> dict[str, int]:
     """Where the capture file of each rollout ends now, in bytes."""
-    return {rollout_id: _size(path) for rollout_id, path in capture_files(directory)}
+    return {
+        rollout_id: end
+        for name, end in _file_ends(directory)
+        if (rollout_id := rollout_of(name)) is not None
+    }
 
 
 def gaps_left(
@@ -62,17 +68,39 @@ def gaps_left(
 def gaps_grown(directory: Path, ends: Mapping[str, int], *, is_own: bool, now: float) -> list[Gap]:
     """What has been appended since the files ended at `ends` (by file name); a file that got shorter was begun anew."""
     gaps: list[Gap] = []
-    for rollout_id, path in capture_files(directory):
-        name = record_file_name(rollout_id)
+    for name, end in _file_ends(directory):
         known = ends.get(name, 0)
-        if known and path.name.endswith(COMPRESSED_SUFFIX):
+        if end == known or (known and end == UNKNOWN_END):
             continue
-        end = _size(path)
+        if (rollout_id := rollout_of(name)) is None:
+            continue
         if end > known:
             gaps.append(Gap(rollout_id, known, end, is_own, now))
         elif 0 < end < known < UNKNOWN_END:
             gaps.append(Gap(rollout_id, 0, end, is_own, now))
     return gaps
+
+
+def _file_ends(directory: Path) -> Iterator[tuple[str, int]]:
+    """(name of the plain capture file, where its rollout ends now in bytes), one pass over the directory and one look at each file."""
+    packed: list[str] = []
+    plain: dict[str, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.endswith(CAPTURE_SUFFIX):
+                try:
+                    plain[name] = entry.stat().st_size
+                except FileNotFoundError:
+                    continue
+            elif name.endswith(COMPRESSED_SUFFIX):
+                packed.append(name.removesuffix(PACKED_SUFFIX))
+    for name in packed:
+        if name in plain:
+            plain[name] = _joined_end(directory / name)
+        else:
+            yield name, UNKNOWN_END
+    yield from plain.items()
 
 
 def _fingerprint(directory: Path, rollout_id: str) -> str | None:
@@ -83,15 +111,11 @@ def _fingerprint(directory: Path, rollout_id: str) -> str | None:
         return None
 
 
-def _size(path: Path) -> int:
-    if path.name.endswith(COMPRESSED_SUFFIX):
-        return UNKNOWN_END
-    packed = path.with_name(path.name + ".zst")
+def _joined_end(path: Path) -> int:
+    """Where the rollout ends whose packed captures were written to again, in the plain file `path`."""
     try:
-        if packed.exists():
-            with Source(path, packed, settle=False) as source:
-                return source.length_bytes
-        return os.stat(path).st_size
+        with Source(path, path.with_name(path.name + PACKED_SUFFIX), settle=False) as source:
+            return source.length_bytes
     except FileNotFoundError:
         return 0
     except StoreError:

@@ -321,7 +321,8 @@ class Worker:
     def _remember(self, rollout_id: str, mark: str) -> None:
         self._fingerprints[rollout_id] = mark
         self._fingerprints.move_to_end(rollout_id)
-        if len(self._fingerprints) > _KNOWN_FILES:
+        # A follower knows each file's end anyway; without its fingerprint it would take a file that was begun anew for the old one.
+        if len(self._fingerprints) > _KNOWN_FILES and not self._follow:
             self._fingerprints.popitem(last=False)
 
     def _on_accepted(self, sources: list[Source]) -> None:

@@ -14,6 +14,7 @@ from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run
 from otel_gym.counters import counted
 from otel_gym.settings import settings_from
+from otel_gym.tracing import worker
 from otel_gym.tracing.backfill import Selection, export_rollouts, rollouts_of
 from otel_gym.tracing.backlog import Backlog
 from otel_gym.tracing.cursors import Cursors
@@ -543,6 +544,25 @@ def test_a_follower_sends_only_what_the_cursor_lacks(
     assert pipe.flush(20)
     assert pipe.exported == 4
     assert ids([more]) <= set(receiver.distinct)
+
+
+def test_a_follower_knows_a_file_that_was_begun_anew_among_thousands(
+    captures: Captures,
+    receiver: Receiver,
+    pipeline: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rollout that is cleared and written anew, longer than before, is exported from its start, however many other files were read meanwhile."""
+    monkeypatch.setattr(worker, "_KNOWN_FILES", 2)
+    directory, _ = captures
+    for rollout in range(6):
+        append(directory, f"{rollout}-0", gym_record(rollout))
+    pipe = pipeline(follow=True)
+    assert pipe.flush(20)
+    (directory / "0-0.capture.jsonl").unlink()
+    anew = [append(directory, "0-0", gym_record(100 + number)) for number in range(3)]
+    assert pipe.flush(20)
+    assert ids(anew) <= set(receiver.distinct)
 
 
 def test_a_packed_file_is_caught_up_like_a_plain_one(
