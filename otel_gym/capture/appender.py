@@ -14,6 +14,7 @@ from typing import Final
 
 from otel_gym.capture.fence import read_generation
 from otel_gym.capture.locks import Lock, try_lock, unlock
+from otel_gym.capture.quick import PLAIN, PlainCalls
 from otel_gym.counters import count
 from otel_gym.errors import StoreUnavailable
 
@@ -26,6 +27,8 @@ class Appender:
     """One open file. Used by one thread at a time; other processes are kept out by the lock."""
 
     __slots__ = (
+        "_calls",
+        "_encoded",
         "_end",
         "_file",
         "_held",
@@ -37,12 +40,14 @@ class Appender:
         "path",
     )
 
-    def __init__(self, path: str, mode: int, *, base: int = 0) -> None:
+    def __init__(self, path: str, mode: int, *, base: int = 0, calls: PlainCalls = PLAIN) -> None:
         """Open or create `path`. Raises `OSError`, or `StoreUnavailable` where it is not a regular file.
 
         `base` is added to offsets: the uncompressed length of what was packed before.
         """
         self.path = path
+        self._encoded = os.fsencode(path)
+        self._calls = calls
         self.file_path = Path(path)
         self.base = base
         self.created = False
@@ -73,22 +78,22 @@ class Appender:
 
     def try_lock(self) -> Lock | None:
         """Lock the file now. Null where the path no longer names it (cleared, packed or removed): open it anew."""
-        self._held = try_lock(self.descriptor)
+        self._held = try_lock(self.descriptor, calls=self._calls)
         if self._held is Lock.BUSY:
             return Lock.BUSY
         try:
-            found = os.lstat(self.path)
+            device, inode, size = self._calls.look(self._encoded)
         except FileNotFoundError:
             self.unlock()
             return None
         except OSError:
             self.unlock()
             raise
-        if (found.st_dev, found.st_ino) != self._file:
+        if (device, inode) != self._file:
             self.unlock()
             return None
-        if found.st_size != self._end:
-            self._end = -found.st_size if self._torn(found.st_size) else found.st_size
+        if size != self._end:
+            self._end = -size if self._torn(size) else size
         return self._held
 
     def locked_generation(self, directory: str, rollout_id: str) -> int:
@@ -100,36 +105,55 @@ class Appender:
             self.generation = read_generation(directory, rollout_id) + 1
         return self.generation - 1
 
+    @property
+    def locked(self) -> bool:
+        """Whether the lock is held, and not only missing."""
+        return self._held is Lock.HELD
+
+    def block_of(self, lines: Sequence[bytes]) -> tuple[bytes, list[int]]:
+        """What has to be appended for `lines`, and the offset that each will have if nobody else appends before."""
+        block = lines[0] if len(lines) == 1 else b"".join(lines)
+        offset = self.base + abs(self._end)
+        if self._end < 0:
+            block = b"\n" + block
+            offset += 1
+            count("records.torn")
+        offsets = []
+        for line in lines:
+            offsets.append(offset)
+            offset += len(line)
+        return block, offsets
+
+    def appended(self, block: bytes) -> None:
+        """The whole block was appended under the lock, by whomever."""
+        self._end = abs(self._end) + len(block)
+
     def write(self, lines: Sequence[bytes]) -> list[int]:
         """Append whole lines with one write and return the offset of each. Not yet durable: call `sync`.
 
         Raises `OSError`; what was written in part is taken back, where the file is locked.
         """
-        block = lines[0] if len(lines) == 1 else b"".join(lines)
-        repair = self._end < 0
-        if repair:
-            block = b"\n" + block
-            count("records.torn")
+        block, offsets = self.block_of(lines)
         start = abs(self._end)
         try:
-            written = os.write(self.descriptor, block)
-            while written < len(block):
-                # Without a lock a second write could tear into another writer's line; the first one's rest is then a torn line of its own.
-                if self._held is not Lock.HELD:
-                    raise StoreUnavailable(f"{self.path}: only part of an append was taken")
-                written += os.write(self.descriptor, memoryview(block)[written:])
+            self.write_rest(block, os.write(self.descriptor, block))
         except (OSError, StoreUnavailable):
             self.take_back(start)
             raise
         if self._held is not Lock.HELD:
-            start = os.lseek(self.descriptor, 0, os.SEEK_CUR) - len(block)
-        self._end = start + len(block)
-        offset = self.base + start + (1 if repair else 0)
-        offsets = []
-        for line in lines:
-            offsets.append(offset)
-            offset += len(line)
+            moved = os.lseek(self.descriptor, 0, os.SEEK_CUR) - len(block) - start
+            offsets = [offset + moved for offset in offsets]
+            self._end = start + moved
+        self.appended(block)
         return offsets
+
+    def write_rest(self, block: bytes, written: int) -> None:
+        """Append what is left of a block. Raises `OSError`."""
+        while written < len(block):
+            # Without a lock a second write could tear into another writer's line; the first one's rest is then a torn line of its own.
+            if self._held is not Lock.HELD:
+                raise StoreUnavailable(f"{self.path}: only part of an append was taken")
+            written += os.write(self.descriptor, memoryview(block)[written:])
 
     def sync(self) -> None:
         """Make what was written durable. Raises `OSError`; then nobody knows what is on disk: call `take_back`."""
@@ -158,7 +182,7 @@ class Appender:
     def unlock(self) -> None:
         """Release the lock, if it is held."""
         if self._held is Lock.HELD:
-            unlock(self.descriptor)
+            unlock(self.descriptor, self._calls)
         self._held = Lock.BUSY
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from otel_gym.capture.producer_state import ProducerState
 from otel_gym.capture.raw_record import build_raw_record
 from otel_gym.capture.redact import Redactor
 from otel_gym.capture.store import CaptureStore
-from otel_gym.capture.syncing import MAX_FILES, Syncer, make_syncer
+from otel_gym.capture.syncing import MAX_FILES, Ended, Entry, Syncer, make_syncer
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
@@ -49,7 +49,7 @@ BatchListener = Callable[[int, float, float], None]
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A batch whose lines are appended and not yet synced."""
+    """A batch whose lines are being appended and synced."""
 
     batch: Batch
     jobs: list[Job]
@@ -57,11 +57,24 @@ class _Open:
     before: int
     """Length of the file before the append."""
     stale: bool
-    error: Exception | None = field(default=None)
+    block: bytes = b""
+    """What the syncer is to append; empty where it was appended already."""
+    offsets: list[int] = field(default_factory=list)
+    """Where each job's line begins."""
+    error: Exception | None = None
     write_s: float = 0.0
     """How long the append took, in seconds."""
     submitted_s: float = 0.0
     """When its sync was asked for, on the clock of `time.perf_counter`."""
+
+    def tell_jobs(self) -> None:
+        """Note in each job where its record stands; only once it is durable, since that is what `written` means."""
+        path = self.appender.file_path
+        for job, offset in zip(self.jobs, self.offsets, strict=True):
+            assert job.raw is not None
+            job.written = Written(
+                job.claim.rollout_id, job.raw, path, offset, len(job.line), self.stale
+            )
 
 
 class Flusher:
@@ -120,16 +133,34 @@ class Flusher:
             submitted = []
             for item in opened:
                 token += 1
-                item.submitted_s = time.perf_counter()
                 flying[token] = item
-                submitted.append((token, item.appender.descriptor))
+                submitted.append(Entry(token, item.appender.descriptor, item.block))
+            began_s = time.perf_counter()
             syncer.submit(submitted)
+            submitted_s = time.perf_counter()
+            for item in opened:
+                item.submitted_s = submitted_s
+                if item.block:
+                    item.write_s = submitted_s - began_s
             if flying:
                 ended = syncer.reap(-(-len(flying) // WAKE_SHARE))
-                self._complete([(flying.pop(token), error) for token, error in ended])
+                self._complete([self._outcome(flying.pop(one.token), one) for one in ended])
             self._state.storing(bool(flying))
             if busy and not flying:
                 time.sleep(_BUSY_PAUSE_S)
+
+    def _outcome(self, item: _Open, ended: Ended) -> tuple[_Open, Exception | None]:
+        """An ended append with what went wrong; of a block that was taken in part, the rest is appended here."""
+        error: Exception | None = ended.error
+        if item.block and error is None:
+            try:
+                if ended.written < len(item.block):
+                    item.appender.write_rest(item.block, ended.written)
+                    item.appender.sync()
+                item.appender.appended(item.block)
+            except (OSError, StoreError) as failure:
+                error = failure
+        return item, error
 
     def _append_all(self, group: list[Batch]) -> tuple[list[_Open], list[Batch]]:
         """Append what can be appended now; (what is to be synced, batches whose files are locked by others)."""
@@ -215,17 +246,18 @@ class Flusher:
     def _write(self, batch: Batch, jobs: list[Job], appender: Appender, *, stale: bool) -> _Open:
         before = appender.end
         opened = _Open(batch, jobs, appender, before, stale)
-        started_s = time.perf_counter()
-        try:
-            offsets = appender.write([job.line for job in jobs])
-        except (OSError, StoreError) as error:
-            opened.error = error
-            return opened
-        opened.write_s = time.perf_counter() - started_s
-        path = appender.file_path
-        for job, offset in zip(jobs, offsets, strict=True):
-            assert job.raw is not None
-            job.written = Written(job.claim.rollout_id, job.raw, path, offset, len(job.line), stale)
+        lines = [job.line for job in jobs]
+        if appender.locked and self._files.calls.local:
+            opened.block, offsets = appender.block_of(lines)
+        else:
+            started_s = time.perf_counter()
+            try:
+                offsets = appender.write(lines)
+            except (OSError, StoreError) as error:
+                opened.error = error
+                return opened
+            opened.write_s = time.perf_counter() - started_s
+        opened.offsets = offsets
         return opened
 
     def _lock(self, rollout_id: str, *, stale: bool) -> Appender | None:
@@ -274,6 +306,7 @@ class Flusher:
             if item.error is not None:
                 item.appender.take_back(item.before)
             else:
+                item.tell_jobs()
                 done.extend(item.jobs)
             try:
                 item.appender.unlock()
@@ -329,7 +362,6 @@ class Flusher:
         kept = []
         dropped = []
         for job in batch.jobs:
-            job.written = None
             if job.admitted:
                 kept.append(job)
             else:

@@ -36,6 +36,7 @@ class Job:
     raw: Mapping[str, Any] | None = None
     line: bytes = b""
     written: Written | None = None
+    """Where the record stands, once it is durable."""
 
 
 @dataclass(slots=True, eq=False)

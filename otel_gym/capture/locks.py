@@ -13,6 +13,7 @@ import logging
 import time
 from typing import Final
 
+from otel_gym.capture.quick import PLAIN, PlainCalls
 from otel_gym.counters import count
 
 logger = logging.getLogger(__name__)
@@ -35,10 +36,10 @@ class Lock(enum.Enum):
     """The file system refuses locks: appends fall back to one O_APPEND write."""
 
 
-def try_lock(descriptor: int, *, shared: bool = False) -> Lock:
+def try_lock(descriptor: int, *, shared: bool = False, calls: PlainCalls = PLAIN) -> Lock:
     """Lock the open file now or say why not. Raises `OSError` for anything but a held or an unsupported lock."""
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        calls.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return Lock.BUSY
     except OSError as error:
@@ -62,9 +63,9 @@ def lock(descriptor: int, timeout_s: float, *, shared: bool = False) -> Lock:
     return outcome
 
 
-def unlock(descriptor: int) -> None:
+def unlock(descriptor: int, calls: PlainCalls = PLAIN) -> None:
     """Release a lock that `try_lock` or `lock` reported as held."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    calls.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _warn_once(error: OSError) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from otel_gym.capture.appender import Appender
 from otel_gym.capture.layout import RECORDS, STALE, Layout
+from otel_gym.capture.quick import PlainCalls, calls_for
 from otel_gym.capture.source import Source
 from otel_gym.errors import StoreUnavailable
 
@@ -23,6 +24,7 @@ class OpenFiles:
         self._file_mode = file_mode
         self._directory_mode = directory_mode
         self._root = os.fspath(layout.root)
+        self._calls: PlainCalls | None = None
         self._lock = threading.Lock()
         self._idle: OrderedDict[str, Appender] = OrderedDict()
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -51,6 +53,13 @@ class OpenFiles:
             if closing is not None:
                 closing.close()
 
+    @property
+    def calls(self) -> PlainCalls:
+        """The system calls that fit the directory's file system, as it was when the first file was opened."""
+        if self._calls is None:
+            self._calls = calls_for(self._layout.root)
+        return self._calls
+
     def names(self) -> list[str]:
         """Paths of the files that are open and not taken."""
         with self._lock:
@@ -75,7 +84,7 @@ class OpenFiles:
         if not stale and packed.exists():
             with Source(self._layout.records(rollout_id), packed, settle=False) as source:
                 base = source.plain_base
-        return Appender(path, self._file_mode, base=base)
+        return Appender(path, self._file_mode, base=base, calls=self.calls)
 
 
 def make_directories(layout: Layout, mode: int) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import logging
 import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +18,16 @@ import pytest
 from otel_gym.capture import locks, syncing
 from otel_gym.capture.ledger import read_ledger
 from otel_gym.capture.locks import Lock
+from otel_gym.capture.quick import PlainCalls, QuickCalls
 from otel_gym.capture.store import CaptureStore
-from otel_gym.capture.syncing import MAX_FILES, ParallelSyncer, SequentialSyncer, make_syncer
+from otel_gym.capture.syncing import (
+    MAX_FILES,
+    Ended,
+    Entry,
+    ParallelSyncer,
+    SequentialSyncer,
+    make_syncer,
+)
 from otel_gym.capture.writer import RecordWriter
 from otel_gym.counters import counted
 from tests.capture.calls import finished_call
@@ -31,10 +39,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that refuses flock."""
 
-    def refuse(descriptor: int, operation: int) -> None:
+    def refuse(self: PlainCalls, descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": refuse}))
+    for kind in (PlainCalls, QuickCalls):
+        monkeypatch.setattr(kind, "flock", refuse)
     monkeypatch.setattr(locks, "_warned", False)
 
 
@@ -71,12 +80,11 @@ def test_without_locks_processes_do_not_tear_lines(tmp_path: Path) -> None:
     """On a local disk O_APPEND alone keeps lines of several processes whole."""
     script = """
 import sys
-from types import SimpleNamespace
 from pathlib import Path
-from otel_gym.capture import locks
+from otel_gym.capture.quick import PlainCalls, QuickCalls
 def refuse(*_):
     raise OSError(95, "no")
-locks.fcntl = SimpleNamespace(**{**vars(locks.fcntl), "flock": refuse})
+PlainCalls.flock = QuickCalls.flock = refuse
 from otel_gym.capture.store import CaptureStore
 store = CaptureStore(Path(sys.argv[1]))
 for i in range(100):
@@ -112,25 +120,113 @@ def test_waiting_for_a_lock_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [ParallelSyncer, SequentialSyncer])
 def test_syncs_tell_which_file_failed(tmp_path: Path, kind: Any) -> None:
     """Each file has its own outcome, by its token, whatever their number."""
-    try:
-        syncer = kind()
-    except OSError:
-        pytest.skip("this kernel offers no Linux AIO")
+    syncer = make_kind(kind)
     good = [os.open(tmp_path / str(i), os.O_RDWR | os.O_CREAT) for i in range(MAX_FILES)]
     read_end, write_end = os.pipe()
     mixed = [*good[:2], write_end, *good[2:]]
     for _ in range(2):
         for files in (mixed[:MAX_FILES], good[:1], good[:MAX_FILES], []):
-            syncer.submit(list(enumerate(files)))
+            syncer.submit([Entry(token, file, b"") for token, file in enumerate(files)])
             outcome: dict[int, OSError | None] = {}
             while len(outcome) < len(files):
-                outcome |= syncer.reap(1)
+                outcome |= {one.token: one.error for one in syncer.reap(1)}
             assert sorted(outcome) == list(range(len(files)))
             failed = [token for token, error in outcome.items() if error is not None]
             assert failed == ([2] if files == mixed[:MAX_FILES] else [])
     syncer.close()
     for descriptor in (*good, read_end, write_end):
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("kind", [ParallelSyncer, SequentialSyncer])
+@pytest.mark.parametrize("count", [1, 2, MAX_FILES])
+def test_blocks_are_appended_before_the_sync(tmp_path: Path, kind: Any, count: int) -> None:
+    """Each block is at the end of its file when its sync has ended, and an entry without one only syncs."""
+    syncer = make_kind(kind)
+    names = [tmp_path / str(i) for i in range(count)]
+    files = [os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND) for name in names]
+    for descriptor in files:
+        os.write(descriptor, b"first\n")
+    blocks = [b"" if i % 3 == 2 else b"%d\n" % i * (i + 1) for i in range(count)]
+    syncer.submit([Entry(i, files[i], blocks[i]) for i in range(count)])
+    ended: list[Ended] = []
+    while len(ended) < count:
+        ended += syncer.reap(1)
+    syncer.close()
+    assert sorted(ended) == [Ended(i, len(blocks[i]), None) for i in range(count)]
+    for name, block in zip(names, blocks, strict=True):
+        assert name.read_bytes() == b"first\n" + block
+    for descriptor in files:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("kind", [ParallelSyncer, SequentialSyncer])
+def test_an_append_that_fails_says_so(tmp_path: Path, kind: Any) -> None:
+    """A file that takes no block has an error, one that takes a part of it says how much, and their neighbours have neither."""
+    syncer = make_kind(kind)
+    good, read_only, limited = tmp_path / "good", tmp_path / "read_only", tmp_path / "limited"
+    for path in (good, read_only, limited):
+        path.write_bytes(b"")
+    files = [
+        os.open(good, os.O_WRONLY | os.O_APPEND),
+        os.open(read_only, os.O_RDONLY),
+        os.open(limited, os.O_WRONLY | os.O_APPEND),
+    ]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        syncer.submit([Entry(i, files[i], b"x" * (100, 100, 1500)[i]) for i in range(3)])
+        ended: list[Ended] = []
+        while len(ended) < 3:
+            ended += syncer.reap(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+        syncer.close()
+    outcome = {one.token: one for one in ended}
+    assert outcome[0] == Ended(0, 100, None)
+    assert outcome[1].error is not None and outcome[1].error.errno == errno.EBADF
+    assert outcome[2].written == 1000 == limited.stat().st_size
+    for descriptor in files:
+        os.close(descriptor)
+
+
+def test_a_kernel_that_takes_only_some_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever part of a group the kernel takes, each block is appended once and each file synced."""
+    files = [os.open(tmp_path / str(i), os.O_RDWR | os.O_CREAT | os.O_APPEND) for i in range(4)]
+    original = ParallelSyncer._call
+    for taken in range(9):
+        syncer = make_kind(ParallelSyncer)
+
+        def call(self: Any, number: Any, *rest: Any, taken: int = taken) -> int:
+            if number is self._submit:
+                if taken == 0:
+                    raise OSError(errno.EAGAIN, "none")
+                rest = (rest[0], type(rest[1])(min(taken, rest[1].value)), rest[2])
+            return original(self, number, *rest)
+
+        monkeypatch.setattr(ParallelSyncer, "_call", call)
+        syncer.submit([Entry(i, files[i], b"%d\n" % taken) for i in range(4)])
+        ended: list[Ended] = []
+        while len(ended) < 4:
+            ended += syncer.reap(1)
+        monkeypatch.undo()
+        syncer.close()
+        assert sorted(ended) == [Ended(i, 2, None) for i in range(4)], taken
+    for i, descriptor in enumerate(files):
+        assert (tmp_path / str(i)).read_bytes() == b"".join(b"%d\n" % k for k in range(9))
+        os.close(descriptor)
+
+
+def make_kind(kind: Any) -> Any:
+    """A syncer of this kind."""
+    try:
+        return kind()
+    except OSError:
+        pytest.skip("this kernel offers no Linux AIO")
 
 
 def test_a_system_without_parallel_syncs_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

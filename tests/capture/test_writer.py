@@ -10,17 +10,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_gym.capture import appender, flusher
+from otel_gym.capture import appender, flusher, syncing
 from otel_gym.capture.claims import Claim
 from otel_gym.capture.ledger import read_ledger
 from otel_gym.capture.store import CaptureStore
-from otel_gym.capture.syncing import ParallelSyncer, SequentialSyncer
+from otel_gym.capture.syncing import Entry, ParallelSyncer, SequentialSyncer
 from otel_gym.capture.writer import FLUSHERS, RecordWriter
 from otel_gym.capture.written import Written
 from otel_gym.counters import counted
@@ -80,6 +80,18 @@ class Disk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     faulty = Disk()
     monkeypatch.setattr(appender, "os", faulty)
+    monkeypatch.setattr(syncing, "os", faulty)
+    original = ParallelSyncer.submit
+
+    def submit(self: ParallelSyncer, entries: Sequence[Entry]) -> None:
+        # The kernel's own writes cannot be made to fail from here: with a fault they are made one by one.
+        faulty.blocked.wait(30)
+        if faulty.fault is None:
+            original(self, entries)
+        else:
+            self._ended += syncing._one_by_one(entries)
+
+    monkeypatch.setattr(ParallelSyncer, "submit", submit)
     yield faulty
     faulty.fault = None
     faulty.blocked.set()
@@ -104,7 +116,7 @@ async def test_calls_of_one_rollout_share_syncs(
     make_writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred waiting calls of one rollout cost a few syncs, and their offsets are right."""
-    syncs: list[tuple[int, int]] = []
+    syncs: list[Entry] = []
     for kind in (ParallelSyncer, SequentialSyncer):
         original = kind.submit
 
@@ -195,6 +207,32 @@ async def test_a_slow_disk_is_waited_for_only_so_long(make_writer: Any, disk: Di
     assert writer.store.pending("r") == []
 
 
+async def test_a_slow_sync_is_no_record(make_writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that was appended and whose sync does not end is not durable: the bound ends the waiting without a record."""
+    ended = threading.Event()
+    for kind in (ParallelSyncer, SequentialSyncer):
+        original = kind.reap
+
+        def reap(self: Any, least: int, original: Any = original) -> Any:
+            outcome = original(self, least)
+            ended.wait(30)
+            return outcome
+
+        monkeypatch.setattr(kind, "reap", reap)
+    writer = make_writer(durability_timeout_s=0.05)
+    incomplete, late = counted("records.incomplete"), counted("records.late")
+    try:
+        assert await write(writer, "r") is None
+        assert len(ids_in(writer.store.path_for("r"))) == 1
+        await asyncio.to_thread(eventually, lambda: writer.store.is_incomplete("r"), "marker")
+        assert counted("records.incomplete") == incomplete + 1
+    finally:
+        ended.set()
+    await asyncio.to_thread(eventually, lambda: writer.waiting == 0, "the late record")
+    assert counted("records.late") == late + 1
+    assert len(ids_in(writer.store.path_for("r"))) == 1
+
+
 async def test_a_full_queue_gives_up_with_evidence(make_writer: Any, disk: Disk) -> None:
     """Calls beyond the queue's bound wait for room as long as they may, and are then lost and named."""
     writer = make_writer(durability_timeout_s=0.1, queue_max_bytes=10_000)
@@ -262,7 +300,7 @@ async def test_a_failing_sync_is_taken_back(
         def reap(self: Any, least: int, original: Any = original) -> Any:
             ended = original(self, least)
             if broken[0]:
-                return [(token, OSError(errno.EIO, "broken")) for token, _ in ended]
+                return [one._replace(error=OSError(errno.EIO, "broken")) for one in ended]
             return ended
 
         monkeypatch.setattr(kind, "reap", reap)
