@@ -96,13 +96,8 @@ class ClaimsFile:
             if not self._free:
                 self._grow()
             slot = self._free.pop()
-            body = b"%d %d %.6f %s %s" % (
-                self._sequence,
-                generation,
-                started_at,
-                model_call_id[:MAX_CALL_ID].encode("utf-8", "replace"),
-                rollout_id.encode(),
-            )
+            text = f"{self._sequence} {generation} {started_at:.6f} {model_call_id[:MAX_CALL_ID]} {rollout_id}"
+            body = text.encode("utf-8", "replace")
             line = b"P %08x %s" % (zlib.crc32(body), body)
             line = line.ljust(SLOT_BYTES - 1) + b"\n"
             try:

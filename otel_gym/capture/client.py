@@ -34,6 +34,8 @@ SECRET_HEADERS: Final = frozenset(
 )
 """Headers that are never written, whatever the allow-list says."""
 
+_SESSIONS: Final = frozenset(SESSION_HEADERS)
+
 MAX_VALUE_LENGTH: Final = 1024
 """Longest kept value, in characters; a longer one is cut."""
 
@@ -139,7 +141,7 @@ class HeaderPicker:
 
 def session_of(headers: RequestHeaders) -> str | None:
     """The session that the caller says the call belongs to, null where it says none."""
-    return headers.first_of(SESSION_HEADERS)
+    return None if _SESSIONS.isdisjoint(headers.values) else headers.first_of(SESSION_HEADERS)
 
 
 def retry_count_of(headers: RequestHeaders) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from time import perf_counter_ns
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,11 +21,12 @@ from otel_gym.capture.capturing import Capture, wall_and_monotonic_ns
 from otel_gym.capture.client import retry_count_of, session_of
 from otel_gym.capture.current import CurrentCall
 from otel_gym.capture.facts import Ending, ExchangeFacts
-from otel_gym.capture.location import PrefixedLocation
+from otel_gym.capture.location import REDIRECTS, PrefixedLocation
 from otel_gym.capture.resend import digest_of
 from otel_gym.capture.tape import BodyTape
+from otel_gym.correlation.prefix import rollout_path_prefix
 from otel_gym.counters import count
-from otel_gym.dialects import DialectName, Terminal, TerminalScanner, is_event_stream
+from otel_gym.dialects import DialectName, TerminalScanner, is_event_stream
 from otel_gym.dialects.incremental import IncrementalDecoder, incremental_decoder
 
 log: Final = logging.getLogger("otel_gym.capture")
@@ -40,6 +42,32 @@ _BODILESS: Final = frozenset({204, 205, 304})
 class Exchange:
     """The state of one captured request; one object per request."""
 
+    __slots__ = (
+        "_capture",
+        "_claim",
+        "_closed",
+        "_current",
+        "_decoder",
+        "_disconnected",
+        "_end_ns",
+        "_facts",
+        "_first_chunk_ns",
+        "_grace",
+        "_grace_close",
+        "_headers",
+        "_held",
+        "_holding",
+        "_receive",
+        "_remaining",
+        "_scanner",
+        "_scope",
+        "_send",
+        "_started_ns",
+        "_started_wall_ns",
+        "_submitted",
+        "_whole",
+    )
+
     def __init__(
         self,
         capture: Capture,
@@ -48,44 +76,44 @@ class Exchange:
         scope: Scope,
         receive: Receive,
         send: Send,
-        prefix: str,
     ) -> None:
+        """`rollout_id` is valid."""
         self._capture = capture
-        self._dialect: DialectName = dialect
-        self._rollout_id = rollout_id
-        self._location = PrefixedLocation(prefix, scope)
         self._scope = _seen_scope(scope)
         self._receive = receive
         self._send = send
-        self._call_id = new_call_id()
-        self._claim = capture.writer.begin(rollout_id, self._call_id)
-        self._headers = capture.headers.pick(scope["headers"])
-        self._trace = capture.trace_of(
-            rollout_id,
-            self._call_id,
-            self._headers.one("traceparent"),
-            self._headers.one("tracestate"),
+        call_id = new_call_id()
+        self._claim = capture.writer.begin(rollout_id, call_id)
+        self._headers = headers = capture.headers.pick(scope["headers"])
+        trace = capture.trace_of(
+            rollout_id, call_id, headers.one("traceparent"), headers.one("tracestate")
         )
         self._current = CurrentCall(
             rollout_id=rollout_id,
-            model_call_id=self._call_id,
+            model_call_id=call_id,
             dialect=dialect,
-            trace_id=self._trace["trace_id"],
-            span_id=self._trace["span_id"],
+            trace_id=trace["trace_id"],
+            span_id=trace["span_id"],
             path=scope["path"],
-            tracestate=self._headers.one("tracestate") if self._trace["mode"] == "parent" else None,
+            tracestate=headers.one("tracestate") if trace["mode"] == "parent" else None,
         )
         limit = capture.settings.capture_max_body_bytes
-        self._request = BodyTape(limit)
-        self._response = BodyTape(limit)
-        self._chunks = 0
-        self._status: int | None = None
-        self._content_type = ""
-        self._encoding = ""
+        self._facts = ExchangeFacts(
+            model_call_id=call_id,
+            rollout_id=rollout_id,
+            dialect=dialect,
+            request=BodyTape(limit),
+            response=BodyTape(limit),
+            model_ref=capture.model_ref,
+            trace=trace,
+            engine=capture.engine,
+            outcome=self._current.outcome,
+            notes=self._current.notes,
+            generation=self._claim.generation,
+        )
         self._remaining: int | None = None
         self._scanner: TerminalScanner | None = None
         self._decoder: IncrementalDecoder | None = None
-        self._terminal: Terminal | None = None
         self._first_chunk_ns: int | None = None
         self._end_ns: int | None = None
         self._whole = False
@@ -124,7 +152,7 @@ class Exchange:
         if message["type"] == "http.request":
             body = message.get("body", b"")
             if body:
-                self._request.append(body)
+                self._facts.request.append(body)
         elif message["type"] == "http.disconnect" and not self._submitted:
             self._disconnected = True
         return message
@@ -157,36 +185,40 @@ class Exchange:
             await self._send(message)
 
     def _on_start(self, message: Message) -> Message:
-        self._status = message["status"]
+        facts = self._facts
+        facts.status_code = status = message["status"]
         for name, value in message.get("headers", ()):
             lowered = name.lower()
             if lowered == b"content-type":
-                self._content_type = value.decode("latin-1")
+                facts.response_content_type = value.decode("latin-1")
             elif lowered == b"content-encoding":
-                self._encoding = value.decode("latin-1").strip().lower()
+                facts.response_encoding = value.decode("latin-1").strip().lower()
             elif lowered == b"content-length" and value.isdigit():
                 self._remaining = int(value)
-        if is_event_stream(self._content_type):
-            self._scanner = TerminalScanner(self._dialect)
-            if self._encoding not in ("", "identity"):
-                self._decoder = incremental_decoder(self._encoding)
-        if self._remaining == 0 or self._status in _BODILESS:
+        if is_event_stream(facts.response_content_type):
+            self._scanner = TerminalScanner(facts.dialect)
+            if facts.response_encoding not in ("", "identity"):
+                self._decoder = incremental_decoder(facts.response_encoding)
+        if self._remaining == 0 or status in _BODILESS:
             # The client is done with these headers.
             self._end()
-        return self._location(message)
+        if status in REDIRECTS:
+            return PrefixedLocation(rollout_path_prefix(facts.rollout_id), self._scope)(message)
+        return message
 
     def _on_body(self, message: Message) -> None:
         """Note a part of the body, and whether this message or an earlier one must wait for the record."""
         body: bytes = message.get("body", b"")
         if body:
-            self._chunks += 1
-            self._response.append(body)
+            facts = self._facts
+            facts.chunks += 1
+            facts.response.append(body)
             if self._first_chunk_ns is None and not _is_keep_alive(body):
-                self._first_chunk_ns = wall_and_monotonic_ns()[1]
-            if self._scanner is not None and self._terminal is None:
+                self._first_chunk_ns = perf_counter_ns()
+            if self._scanner is not None and facts.terminal is None:
                 seen = self._decoder.feed(body) if self._decoder is not None else body
-                self._terminal = self._scanner.feed(seen)
-                if self._terminal is not None:
+                facts.terminal = self._scanner.feed(seen)
+                if facts.terminal is not None:
                     self._end()
             if self._remaining is not None:
                 self._remaining -= len(body)
@@ -200,7 +232,7 @@ class Exchange:
     def _end(self) -> None:
         self._holding = True
         if self._end_ns is None:
-            self._end_ns = wall_and_monotonic_ns()[1]
+            self._end_ns = perf_counter_ns()
 
     def _grace_over(self) -> None:
         """The stream has had its terminal event and still goes on: close the record without waiting longer."""
@@ -215,6 +247,8 @@ class Exchange:
         if self._grace_close is not None:
             await asyncio.shield(self._grace_close)
             return
+        if self._submitted:
+            return
         if ending == "returned" and self._disconnected and not self._whole:
             ending = "disconnected"
         await self._close(ending, error)
@@ -225,79 +259,61 @@ class Exchange:
             return
         self._submitted = True
         try:
-            facts = self._facts(ending, error)
-            await self._capture.writer.write(facts, self._claim)
+            self._complete_facts(ending, error)
+            await self._capture.writer.write(self._facts, self._claim)
         except Exception:
             # A fault of capture is never a fault of the call.
             count("capture.failures")
             log.exception(
-                "model call %s of rollout %s could not be recorded", self._call_id, self._rollout_id
+                "model call %s of rollout %s could not be recorded",
+                self._facts.model_call_id,
+                self._facts.rollout_id,
             )
         while self._held:
             await self._send(self._held.popleft())
         self._closed = True
 
-    def _facts(self, ending: Ending, error: BaseException | None) -> ExchangeFacts:
-        if self._scanner is not None and self._terminal is None:
-            self._terminal = self._scanner.finish()
-        if self._terminal is not None and ending in ("disconnected", "cancelled", "exception"):
+    def _complete_facts(self, ending: Ending, error: BaseException | None) -> None:
+        """Add what is known only at the end."""
+        facts, headers = self._facts, self._headers
+        if self._scanner is not None and facts.terminal is None:
+            facts.terminal = self._scanner.finish()
+        if facts.terminal is not None and ending in ("disconnected", "cancelled", "exception"):
             # The caller had the terminal event or will have it with what is held; how it hung up says nothing about the answer.
             ending, error = "returned", None
-        end_ns = self._end_ns if self._end_ns is not None else wall_and_monotonic_ns()[1]
+        end_ns = self._end_ns if self._end_ns is not None else perf_counter_ns()
         latency_ns = max(end_ns - self._started_ns, 0)
-        first_ns = self._first_chunk_ns
-        started_at = self._started_wall_ns / 1e9
-        return ExchangeFacts(
-            model_call_id=self._call_id,
-            rollout_id=self._rollout_id,
-            dialect=self._dialect,
-            started_at=started_at,
-            completed_at=(self._started_wall_ns + latency_ns) / 1e9,
-            latency_ms=round(latency_ns / 1e6, 2),
-            latency_ttft_ms=round((first_ns - self._started_ns) / 1e6, 2)
-            if first_ns is not None
-            else None,
-            status_code=self._status,
-            ending=ending,
-            request=self._request,
-            response=self._response,
-            request_encoding=(self._headers.one("content-encoding") or "").lower(),
-            response_encoding=self._encoding,
-            response_content_type=self._content_type,
-            terminal=self._terminal,
-            chunks=self._chunks,
-            exception=error,
-            model_ref=self._capture.model_ref,
-            client_session_id=session_of(self._headers),
-            trace=self._trace,
-            engine=self._capture.engine,
-            client=self._capture.headers.client(self._headers),
-            sampling=self._current.sampling,
-            resend=self._resend(ending, end_ns),
-            outcome=self._current.outcome,
-            notes=self._current.notes,
-            monotonic_started_ns=self._started_ns,
-            generation=self._claim.generation,
-        )
+        facts.started_at = self._started_wall_ns / 1e9
+        facts.completed_at = (self._started_wall_ns + latency_ns) / 1e9
+        facts.latency_ms = latency_ns / 1e6
+        if self._first_chunk_ns is not None:
+            facts.latency_ttft_ms = (self._first_chunk_ns - self._started_ns) / 1e6
+        facts.ending = ending
+        facts.exception = error
+        facts.request_encoding = (headers.one("content-encoding") or "").lower()
+        facts.client_session_id = session_of(headers)
+        facts.client = self._capture.headers.client(headers)
+        facts.sampling = self._current.sampling
+        facts.resend = self._resend(end_ns)
 
-    def _resend(self, ending: Ending, end_ns: int) -> dict[str, Any] | None:
+    def _resend(self, end_ns: int) -> dict[str, Any] | None:
         """Whether this call repeats a failed one; and if it failed itself, remember it."""
+        facts, resends = self._facts, self._capture.resends
+        status = facts.status_code
+        failed = facts.ending != "returned" or status is None or status >= 400
+        failed = failed or (self._scanner is not None and facts.terminal != "complete")
         header_count = retry_count_of(self._headers)
-        resends = self._capture.resends
-        failed = ending != "returned" or self._status is None or self._status >= 400
-        failed = failed or (self._scanner is not None and self._terminal != "complete")
-        digest = digest_of(self._request.chunks()) if failed or resends.watching else None
-        resend = resends.resend(
-            self._rollout_id, self._dialect, digest, self._started_ns, header_count
-        )
+        if not failed and not header_count and not resends.watching:
+            return None
+        rollout_id, dialect = facts.rollout_id, facts.dialect
+        digest = digest_of(facts.request.chunks()) if failed or resends.watching else None
+        resend = resends.resend(rollout_id, dialect, digest, self._started_ns, header_count)
         if digest is not None:
             if failed:
                 repeats = resend["count"] if resend else 0
-                resends.failed(
-                    self._rollout_id, self._dialect, digest, self._call_id, end_ns, repeats
-                )
+                resends.failed(rollout_id, dialect, digest, facts.model_call_id, end_ns, repeats)
             else:
-                resends.answered(self._rollout_id, self._dialect, digest)
+                resends.answered(rollout_id, dialect, digest)
         return resend
 
 

@@ -16,7 +16,7 @@ before the terminal event (a client that leaves after it is `returned`)."""
 
 @dataclass(slots=True)
 class ExchangeFacts:
-    """Facts of one finished exchange; `otel_gym.capture.record.build_raw_record` makes the line from it.
+    """Facts of one exchange, collected while it runs; `otel_gym.capture.raw_record.build_raw_record` makes the line from them.
 
     Times are Unix seconds UTC; durations are milliseconds of a monotonic clock.
     """
@@ -24,14 +24,14 @@ class ExchangeFacts:
     model_call_id: str
     rollout_id: str
     dialect: DialectName
-    started_at: float
-    completed_at: float
-    latency_ms: float
-    latency_ttft_ms: float | None
-    status_code: int | None
-    ending: Ending
     request: BodyTape
     response: BodyTape
+    started_at: float = 0.0
+    completed_at: float = 0.0
+    latency_ms: float = 0.0
+    latency_ttft_ms: float | None = None
+    status_code: int | None = None
+    ending: Ending = "returned"
     request_encoding: str = ""
     """Content-Encoding of the request, lower case, empty where there was none."""
     response_encoding: str = ""
@@ -57,6 +57,5 @@ class ExchangeFacts:
     """Adapter outcome: `upstream_attempted`, `response_source`, `upstream_status_code`, `local_response_reason`."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Anything else the layers below had to say; each key becomes a key of the line (`stream_usage_requested`)."""
-    monotonic_started_ns: int = 0
     generation: int = 0
     """Generation of the rollout's file when the call began; an older one than the file's is a straggler."""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from starlette.types import Message, Scope, Send
 
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class PrefixedLocation:
@@ -20,7 +20,7 @@ class PrefixedLocation:
 
     def __call__(self, message: Message) -> Message:
         """`message`, a response start, with its Location mended where that is needed."""
-        if message["status"] not in _REDIRECTS:
+        if message["status"] not in REDIRECTS:
             return message
         headers = [
             (name, self._mended(value) if name.lower() == b"location" else value)

@@ -46,31 +46,37 @@ class CaptureMiddleware:
                 self.capture.writer.note_unprefixed()
             await self.app(scope, receive, send)
             return
-        scope = self._repaired(prefixed.scope)
-        token = current._rollout.set(prefixed.rollout_id)
+        rollout_id, scope = prefixed
+        path = _route(scope)
+        if path not in CAPTURED_PATHS:
+            path, scope = self._repaired(path, scope)
+        token = current._rollout.set(rollout_id)
         try:
-            await self._serve(prefixed.rollout_id, scope, receive, send)
+            dialect = CAPTURED_PATHS.get(path) if scope.get("method") == "POST" else None
+            if (
+                dialect is not None
+                and self.capture is not None
+                and self.capture.accepts(rollout_id)
+            ):
+                await Exchange(self.capture, dialect, rollout_id, scope, receive, send).run(
+                    self.app
+                )
+            else:
+                await self._forward(rollout_id, scope, receive, send)
         finally:
             current._rollout.reset(token)
 
-    async def _serve(self, rollout_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        prefix = rollout_path_prefix(rollout_id) if is_valid(rollout_id) else ""
-        dialect = CAPTURED_PATHS.get(_route(scope)) if scope.get("method") == "POST" else None
-        if dialect is not None and self.capture is not None and self.capture.accepts(rollout_id):
-            await Exchange(self.capture, dialect, rollout_id, scope, receive, send, prefix).run(
-                self.app
-            )
-            return
+    async def _forward(self, rollout_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            prefix = rollout_path_prefix(rollout_id) if is_valid(rollout_id) else ""
             send = PrefixedLocation(prefix, scope).sending(send)
         await self.app(scope, receive, send)
 
-    def _repaired(self, scope: Scope) -> Scope:
-        """`scope` with the path that its caller meant. Only prefixed scopes come here."""
-        path = _route(scope)
+    def _repaired(self, path: str, scope: Scope) -> tuple[str, Scope]:
+        """The route that the caller of a prefixed URL meant, and `scope` with it."""
         repaired = repaired_path(path)
         if repaired == path:
-            return scope
+            return path, scope
         count("calls.path_repaired")
         if path not in self._repairs_logged and len(self._repairs_logged) < 100:
             self._repairs_logged.add(path)
@@ -80,7 +86,8 @@ class CaptureMiddleware:
                 repaired,
             )
         mount = scope["path"][: len(scope["path"]) - len(path)]
-        return {**scope, "path": mount + repaired, "raw_path": (mount + repaired).encode()}
+        served = mount + repaired
+        return repaired, {**scope, "path": served, "raw_path": served.encode()}
 
 
 def _route(scope: Scope) -> str:

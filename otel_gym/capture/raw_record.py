@@ -103,36 +103,36 @@ def build_raw_record(facts: ExchangeFacts) -> dict[str, Any]:
     }
     if facts.client_session_id is not None:
         raw["client_session_id"] = facts.client_session_id
-    raw.update({key: facts.outcome[key] for key in OUTCOME_KEYS if key in facts.outcome})
+    if facts.outcome:
+        raw.update({key: facts.outcome[key] for key in OUTCOME_KEYS if key in facts.outcome})
     if request.data and (request.value is None or not request.exact):
         _keep_bytes(raw, "request", request)
     if answer.body.data and (answer.streamed or answer.response is None or not answer.body.exact):
         _keep_bytes(raw, "response", answer.body)
     raw["schema"] = SCHEMA
     raw["rollout_id"] = facts.rollout_id
-    for name, value in (
-        ("trace", facts.trace),
-        ("engine", facts.engine),
-        ("client", facts.client),
-    ):
-        if value is not None:
-            raw[name] = value
+    if facts.trace is not None:
+        raw["trace"] = facts.trace
+    if facts.engine is not None:
+        raw["engine"] = facts.engine
+    if facts.client is not None:
+        raw["client"] = facts.client
     if answer.streamed:
         raw["stream"] = {"chunks": facts.chunks, "terminal": answer.terminal or "none"}
     if facts.sampling is not None:
         raw["sampling"] = facts.sampling
     if facts.resend is not None:
         raw["resend"] = facts.resend
-    for name, tape in (("request_cut", facts.request), ("response_cut", facts.response)):
-        if tape.cut:
-            raw[name] = {
-                "size_bytes": tape.size_bytes,
-                "sha256": tape.digest,
-                "head_bytes": tape.head_bytes,
-                "tail_bytes": tape.tail_bytes,
-            }
     if facts.request.cut or facts.response.cut:
         count("records.oversized")
+        for name, tape in (("request_cut", facts.request), ("response_cut", facts.response)):
+            if tape.cut:
+                raw[name] = {
+                    "size_bytes": tape.size_bytes,
+                    "sha256": tape.digest,
+                    "head_bytes": tape.head_bytes,
+                    "tail_bytes": tape.tail_bytes,
+                }
     if answer.unmerged:
         count("stream.unmerged", len(answer.unmerged))
         raw["unmerged"] = answer.unmerged
@@ -156,7 +156,7 @@ def read_body(
     A body that is `streamed`, and looks it, is not tried as JSON.
     """
     body = Body(data, readable=data)
-    if data and encodings(encoding):
+    if encoding and data and encodings(encoding):
         try:
             body.data = body.readable = decode_body(
                 encoding, data, tape.max_bytes if tape is not None else max_bytes

@@ -39,7 +39,7 @@ class BodyTape:
         self._chunks: list[bytes] = []
         self._chunks_bytes = 0
         self._kept_bytes = 0
-        self._hash = hashlib.sha256()
+        self._hash: hashlib._Hash | None = None
         self._hashed = 0
 
     @property
@@ -53,7 +53,7 @@ class BodyTape:
         if self._head is None:
             return None
         self._close()
-        return self._hash.hexdigest()
+        return self._hasher().hexdigest()
 
     @property
     def head_bytes(self) -> int:
@@ -89,6 +89,8 @@ class BodyTape:
 
     def data(self) -> bytes:
         """The kept bytes; of a cut body the head followed by the tail."""
+        if len(self._chunks) == 1 and not self._blocks and self._head is None:
+            return bytes(self._chunks[0])
         return b"".join(self.chunks())
 
     def head(self) -> bytes:
@@ -115,7 +117,7 @@ class BodyTape:
             self._blocks.append(block)
             self._kept_bytes += len(block)
             if self._head is not None:
-                self._hash.update(block)
+                self._hasher().update(block)
         if self._head is None:
             if self.size_bytes <= self.max_bytes:
                 if self.size_bytes > _UNHASHED_BYTES:
@@ -131,9 +133,14 @@ class BodyTape:
             self._kept_bytes = len(rest)
         self._drop()
 
+    def _hasher(self) -> hashlib._Hash:
+        if self._hash is None:
+            self._hash = hashlib.sha256()
+        return self._hash
+
     def _hash_blocks(self) -> None:
         for position in range(self._hashed, len(self._blocks)):
-            self._hash.update(self._blocks[position])
+            self._hasher().update(self._blocks[position])
         self._hashed = len(self._blocks)
 
     def _drop(self) -> None:

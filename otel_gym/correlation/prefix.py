@@ -6,8 +6,7 @@ The URL is what correlates: agents and SDKs keep a base URL through every call a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
@@ -24,22 +23,30 @@ _RAW_PREFIXED = re.compile(
 )
 
 
-def rollout_path_prefix(rollout_id: str, *, token_capture: bool = False) -> str:
-    """`/ng-rollout/<id>`, with the token capture segment where asked. Raises `InvalidRolloutId`."""
+_ENDS_PREFIXED = re.compile(r"/ng-rollout/[^/?#]+(?:/training-token-capture)?/*\Z")
+
+
+def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """`/ng-rollout/<id>`, with the token capture segment where asked; empty without an id. Raises `InvalidRolloutId`."""
+    if not rollout_id:
+        return ""
     return f"{ROLLOUT_PATH_PREFIX}/{checked(rollout_id)}{TOKEN_CAPTURE_SEGMENT if token_capture else ''}"
 
 
 def apply_rollout_prefix(
     base_url: str, rollout_id: str | None, *, token_capture: bool = False
 ) -> str:
-    """`base_url` (a root URL, without /v1) with the rollout prefix appended; unchanged without an id."""
-    if rollout_id is None:
+    """`base_url` (a root URL, without /v1) with the rollout prefix appended; unchanged without an id.
+
+    A prefix with which `base_url` already ends is replaced: a launcher may have given its agent a URL that names the rollout. Raises `InvalidRolloutId`.
+    """
+    if not rollout_id:
         return base_url
-    return base_url.rstrip("/") + rollout_path_prefix(rollout_id, token_capture=token_capture)
+    root = _ENDS_PREFIXED.sub("", base_url).rstrip("/")
+    return root + rollout_path_prefix(rollout_id, token_capture=token_capture)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefixed:
+class Prefixed(NamedTuple):
     """A scope from which the prefix was taken."""
 
     rollout_id: str
@@ -59,19 +66,26 @@ def strip_prefix(scope: Scope) -> Prefixed | None:
         return None
     root: str = scope.get("root_path", "") or ""
     mount = root if root and path.startswith(root + "/") else ""
-    match = _PREFIXED.fullmatch(path[len(mount) :])
+    match = _PREFIXED.fullmatch(path, len(mount))
     if match is None:
         return None
+    rollout_id, _, rest = match.groups()
     stripped = dict(scope)
-    stripped["path"] = mount + (match["rest"] or "/")
+    stripped["path"] = served = mount + (rest or "/")
     raw: bytes | None = scope.get("raw_path")
     if raw is not None:
-        raw_mount, raw_rest = _split_raw(raw, mount)
-        raw_match = _RAW_PREFIXED.fullmatch(raw_rest)
-        stripped["raw_path"] = (
-            raw_mount + (raw_match["rest"] or b"/") if raw_match else stripped["path"].encode()
-        )
-    return Prefixed(rollout_id=match["id"], scope=stripped)
+        as_served = served.encode()
+        # Nearly always the path has no escapes, and both forms are the same text.
+        plain = raw == path.encode() and b"?" not in raw
+        stripped["raw_path"] = as_served if plain else _strip_raw(raw, mount, as_served)
+    return Prefixed(rollout_id, stripped)
+
+
+def _strip_raw(raw: bytes, mount: str, otherwise: bytes) -> bytes:
+    """`raw` without the prefix, its escapes kept; `otherwise` where it does not show the prefix."""
+    raw_mount, raw_rest = _split_raw(raw, mount)
+    match = _RAW_PREFIXED.fullmatch(raw_rest)
+    return raw_mount + (match["rest"] or b"/") if match else otherwise
 
 
 def _split_raw(raw: bytes, mount: str) -> tuple[bytes, bytes]:
