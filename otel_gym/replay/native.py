@@ -179,7 +179,8 @@ def read_response(text: bytes) -> tuple[dict[str, Any], NativeItems]:
                     item[field] = columns[value][2]
     rest = {key: response[key] for key in DESCRIPTION_FIELDS if key in response}
     try:
-        native = NativeItems._from_skeleton(items)
+        # Again from their values, so that equal items are kept alike however their text was written.
+        native = NativeItems.from_values(items)
         if mark.encode() in native.head:  # an array field somewhere inside an item stays JSON
             restored = _unmarked(native.values(), columns, text)
             native = NativeItems.from_values(restored)
@@ -243,6 +244,8 @@ def _spans_of(text: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[i
             if key != _STRING_KEY:
                 continue
             stop = text.find(b'"', begin + 1) + 1  # a string with escapes makes no column
+            if not stop:
+                return
             column = column_from_string(text[begin + 1 : stop - 1])
         else:
             # A list of numbers ends before the next quote or closing brace, whichever comes first.

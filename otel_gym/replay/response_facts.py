@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ class ResponseFacts:
 
     @classmethod
     def of(cls, response: dict[str, Any]) -> ResponseFacts:
-        """The facts of a Responses API answer."""
+        """The facts of a Responses API answer; copies, so that a change of the answer changes no turn."""
         details = response.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         usage = response.get("usage")
@@ -32,7 +33,7 @@ class ResponseFacts:
             model=_text(response.get("model")),
             status=_text(response.get("status")),
             finish_reason=_text(reason),
-            usage=usage if isinstance(usage, dict) else None,
+            usage=copy.deepcopy(usage) if isinstance(usage, dict) else None,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
@@ -120,7 +121,7 @@ class Turn:
     @property
     def usage(self) -> dict[str, Any] | None:
         """The response's usage object as it came; a copy."""
-        return None if self.facts.usage is None else dict(self.facts.usage)
+        return copy.deepcopy(self.facts.usage)
 
     @property
     def native(self) -> list[dict[str, Any]] | None:

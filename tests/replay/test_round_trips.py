@@ -156,3 +156,33 @@ def test_a_marked_string_cannot_be_forged() -> None:
     hostile = message(marked.native_items.mark + "0", routed_experts=marked.native_items.mark + "0")
     for answer in (response(hostile), dump_json(response(hostile))):
         assert capture_turn(answer, SCOPE).native == [hostile]
+
+
+FIELD = b'{"output":[{"type":"message","role":"assistant","routed_experts":'
+
+
+@pytest.mark.parametrize("size", [10, 255, 256, 300, 4000])
+@pytest.mark.parametrize("cut", [b'"' + b"A" * 5000, b"[" + b"[1,2]," * 900, b"[" + b"1.5," * 1300])
+def test_an_answer_cut_inside_an_array_is_refused(cut: bytes, size: int) -> None:
+    """A response that ends inside a string or list of experts raises CaptureError, however long it is."""
+    with pytest.raises(CaptureError, match="not JSON"):
+        capture_turn(FIELD + cut[:size], SCOPE)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '"routed_experts":"nrlre1:int8:1x1x300:' + "A" * 400 + '"',
+        '"routed_experts":"nrlre1:int8:1x1x300:' + "A" * 398 + r'\u0041\u0041"',
+        r'"routed\u005fexperts":"nrlre1:int8:1x1x300:' + "A" * 400 + '"',
+    ],
+)
+def test_equal_items_make_equal_turns_however_they_were_written(written: str) -> None:
+    """Escapes in an array's key or string leave the turn as it would be without them."""
+    text = FIELD.decode().replace('"routed_experts":', written + "}]}")
+    item = json.loads(text)["output"][0]
+    assert item["routed_experts"].endswith("A" * 400)
+    captured = capture_turn(text.encode(), SCOPE)
+    assert captured == capture_turn({"output": [item]}, SCOPE)
+    assert captured.columns_of(0)["routed_experts"].dtype == "text"
+    assert captured.native == [item]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+
 import pytest
 
 from otel_gym.replay import (
+    HistoryStore,
     HostedPart,
     ReasoningPart,
     ReplayScope,
@@ -75,6 +79,24 @@ def test_a_turn_cannot_be_changed() -> None:
         made.scope = None
     with pytest.raises(AttributeError, match="immutable"):
         del made.facts
+
+
+def test_a_changed_answer_changes_no_turn(tmp_path: Path) -> None:
+    """The answer and everything a turn gives out can be changed without changing the turn."""
+    answer = response(message(**copy.deepcopy(BUNDLE)), usage={"details": {"cached": 1}})
+    made = capture_turn(answer, SCOPE)
+    answer["usage"]["details"]["cached"] = 2
+    answer["output"][0]["prompt_token_ids"].append(9)
+    for given in (made.usage, made.native):
+        assert given is not None
+    made.usage["details"]["cached"] = 3  # type: ignore[index]
+    made.native[0]["prompt_token_ids"].append(9)  # type: ignore[index]
+    with HistoryStore(tmp_path / "h.db") as store:
+        store.checkpoint("r", [made])
+        (loaded,) = store.load("r")
+    assert isinstance(loaded, Turn)
+    assert loaded.usage == {"details": {"cached": 1}}
+    assert loaded.native == [message(**BUNDLE)]
 
 
 def test_edits_drop_native_scope_and_facts() -> None:
