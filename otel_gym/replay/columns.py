@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
@@ -20,6 +19,7 @@ import orjson
 
 from otel_gym.replay.int_text import parse_int_array
 from otel_gym.replay.json_values import load_json
+from otel_gym.replay.wire_texts import WIRE_TEXTS
 
 ARRAY_FIELDS: Final = (
     "prompt_token_ids",
@@ -42,9 +42,9 @@ DTYPES: Final = frozenset({*_UNSIGNED, *_SIGNED, _FLOAT, _TEXT})
 """Every type a column can have, in numpy's notation, little endian; `text` is ASCII in bytes."""
 
 _SHORTEST_TEXT: Final = 256
-_PLAIN_TEXT: Final = re.compile(rb"[ !#-\[\]-~]*")  # ASCII that JSON writes as it is
 
 _FLOAT_PIECE_BYTES: Final = 1 << 16
+_SHORTEST_KEPT_BYTES: Final = 1 << 10  # below it, finding the kept text takes as long as making it
 
 
 class Column:
@@ -86,8 +86,13 @@ class Column:
 
     def json_pieces(self) -> tuple[Piece, ...]:
         """The compact JSON text of the list in pieces, without making the list."""
+        if self.array.nbytes < _SHORTEST_KEPT_BYTES:
+            return (self._json(),)
+        return (WIRE_TEXTS.get((self.digest, self.dtype, self.shape), self._json),)
+
+    def _json(self) -> bytes:
         native = np.ascontiguousarray(self.array, dtype=self.array.dtype.newbyteorder("="))
-        return (orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY),)
+        return orjson.dumps(native, option=orjson.OPT_SERIALIZE_NUMPY)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
@@ -174,7 +179,8 @@ def collector_paused() -> Iterator[None]:
     """No cycle collection while many lists are made at once.
 
     They can't be part of a cycle yet, but their number alone would start full collections, which takes
-    six times as long as making them.
+    six times as long as making them. Afterwards they count as old, so that the next small collection does
+    not visit each of them; that alone takes as long as making them.
     """
     if not gc.isenabled():
         yield
@@ -183,6 +189,9 @@ def collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # else unfreezing would undo what the application has frozen
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()
 
 
@@ -231,10 +240,13 @@ def column_from_list(values: list[Any]) -> Column | None:
 
 
 def column_from_string(text: bytes) -> Column | None:
-    """The column of a string that stands for an array; null where it is short or needs escapes."""
-    if len(text) < _SHORTEST_TEXT or not _PLAIN_TEXT.fullmatch(text):
+    """The column of a string that stands for an array; null where it is short or not as JSON writes it."""
+    if len(text) < _SHORTEST_TEXT or b'"' in text or b"\\" in text:
         return None
-    return TextColumn(np.frombuffer(text, dtype=np.uint8))
+    characters = np.frombuffer(text, dtype=np.uint8)
+    if characters.min() < ord(" ") or characters.max() > ord("~"):
+        return None
+    return TextColumn(characters)
 
 
 def stored_column(dtype: str, shape: list[int], data: Array, digest: str) -> Column:

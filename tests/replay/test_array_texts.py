@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 from typing import Any
@@ -110,3 +111,20 @@ def test_long_float_lists_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatc
     assert same_json(column.to_list(), values)
     for text in (b"[1.5,,2.5]", b"[1.5,2.5,]", b"[,1.5]", b"[1.5,1e999]"):
         assert column_from_text(text) is None
+
+
+def test_many_new_lists_are_not_visited_by_the_next_collection() -> None:
+    """Lists made from a column count as old at once, and what an application has frozen stays frozen."""
+    gc.collect()
+    column = column_from_list([[number] for number in range(5000)])
+    assert column is not None
+    values = column.to_list()
+    assert len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)) < 2500
+    assert gc.isenabled()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        assert column.to_list() == values
+        assert gc.get_freeze_count() == frozen > 5000
+    finally:
+        gc.unfreeze()
