@@ -20,6 +20,7 @@ from otel_gym.replay.capture import capture_turn
 from otel_gym.replay.container import restore, snapshot
 from otel_gym.replay.projection import project
 from otel_gym.replay.store import HistoryStore
+from otel_gym.replay.wire_texts import WIRE_TEXTS
 
 T = TypeVar("T")
 
@@ -49,6 +50,9 @@ class Steps(ABC):
     def wire(self, history: Any) -> bytes:
         """History -> input items as JSON text."""
 
+    def forget(self) -> None:  # noqa: B027  # most have nothing to forget
+        """Drop what earlier steps may have kept for later ones."""
+
     @abstractmethod
     def checkpoints(self, history: Any, directory: Path) -> tuple[int, int]:
         """A durable checkpoint after each turn: bytes written by them, and bytes of the files at the end."""
@@ -73,6 +77,9 @@ class OurSteps(Steps):
 
     def wire(self, history: Any) -> bytes:
         return project(history, SCOPE).to_json()
+
+    def forget(self) -> None:
+        WIRE_TEXTS.clear()
 
     def checkpoints(self, history: Any, directory: Path) -> tuple[int, int]:
         path = directory / "history.db"

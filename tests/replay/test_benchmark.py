@@ -21,13 +21,14 @@ def test_the_json_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     for row in result["rows"]:
         for name in ("otel-gym", "plain json"):
             assert set(row[name]["seconds"]) == {
-                "capture", "snapshot", "restore", "replay", "wire", "checkpoints"
+                "capture", "snapshot", "restore", "replay", "wire", "again", "checkpoints"
             }  # fmt: skip
             assert set(row[name]["cpu_seconds"]) == set(row[name]["seconds"])
             assert row[name]["archive_bytes"] > 9000 * row["turns"]
             assert row[name]["checkpoint_bytes"] > 0
             assert set(row[name]["peak_bytes"]) == {"capture", "snapshot", "restore", "replay"}
         assert {"capture", "wire", "peak_restore", "archive_bytes"} <= set(row["times_better"])
+        assert "times_better_than_published" not in row
 
 
 def test_the_tables_name_every_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +39,26 @@ def test_the_tables_name_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.count("plain json cpu") == 6
     assert "peak restore" in shown
     assert "plain / ours" in shown
+
+
+def test_the_published_shape_is_compared_with_the_published_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Turns of the published shape show each published figure as a ratio to ours, by its machine."""
+    benchmark.main(["--turns", "1", "2", "--repeats", "1", "--no-baseline", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    lists = {row["turns"]: row for row in rows if row["form"] == "lists"}
+    compared = lists[1]
+    ratios = compared["times_better_than_published"]
+    ours = compared["otel-gym"]
+    assert ratios["published, any machine"]["archive_bytes"] > 2
+    assert ratios["published, Apple arm64"]["restore"] == pytest.approx(
+        0.108 / ours["cpu_seconds"]["restore"], abs=0.01
+    )
+    assert ratios["published, Apple arm64"]["wire"] == pytest.approx(
+        0.048 / ours["cpu_seconds"]["wire"], abs=0.01
+    )
+    assert lists[2]["times_better_than_published"] == {}
 
 
 def test_a_wrong_replay_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
