@@ -59,6 +59,8 @@ def is_valid(rollout_id: str) -> bool:
 
 def checked(rollout_id: str) -> str:
     """`rollout_id` itself. Raises `InvalidRolloutId` where it breaks the grammar."""
+    if not isinstance(rollout_id, str):
+        raise InvalidRolloutId(f"Invalid rollout id: {rollout_id!r} must be a string")
     reason = why_invalid(rollout_id)
     if reason is not None:
         shown = rollout_id if len(rollout_id) <= 80 else rollout_id[:77] + "..."
@@ -82,8 +84,6 @@ def rollout_id_from_run_body(body: Mapping[str, Any] | object) -> str | None:
     """
     explicit = _field(body, EXPLICIT_ID, "capture_rollout_id")
     if explicit is not None:
-        if not isinstance(explicit, str):
-            raise InvalidRolloutId(f"Invalid rollout id: {explicit!r} must be a string")
         base = checked(explicit)
     else:
         task = _field(body, TASK_INDEX, TASK_INDEX.lstrip("_"))
@@ -98,6 +98,8 @@ def rollout_id_from_run_body(body: Mapping[str, Any] | object) -> str | None:
 def _attempt(value: object) -> int:
     if value is None:
         return 0
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # what tables make of whole numbers beside missing ones
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise InvalidRolloutId(f"Invalid attempt index: {value!r} must be a whole number")
     try:

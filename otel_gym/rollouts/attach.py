@@ -73,12 +73,13 @@ def model_call_capture(
         records, invalid = _readable(store, rollout_id)
         if invalid:
             found.append(gap(gaps.RECORDS_UNREADABLE, f"count={invalid}"))
-        if store.is_incomplete(rollout_id):
+        is_incomplete = store.is_incomplete(rollout_id)
+        if is_incomplete:
             found.append(gap(gaps.INCOMPLETE))
         stale = sum(1 for _ in store.iter_stale(rollout_id))
         if stale:
             found.append(gap(gaps.STALE, f"count={stale}"))
-        found += _missing(len(records), invalid, agent_calls)
+        found += _missing(len(records), invalid, agent_calls, is_incomplete=is_incomplete)
         return _attachment(rollout_id, records, found)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with a rollout's evidence, its result is kept
         _failed(error)
@@ -138,8 +139,11 @@ def _unsettled(store: CaptureStore, rollout_id: str, timeout_s: float) -> list[G
     return found
 
 
-def _missing(captured: int, invalid: int, agent_calls: int | None) -> list[Gap]:
-    if captured == 0 and invalid == 0:
+def _missing(
+    captured: int, invalid: int, agent_calls: int | None, *, is_incomplete: bool
+) -> list[Gap]:
+    # The marker of a rollout without a record says that calls did arrive under its id.
+    if captured == 0 and invalid == 0 and not is_incomplete:
         found = [gap(gaps.NO_RECORDS)]
         if agent_calls:
             found.append(gap(gaps.PREFIX_MISSING, f"agent={agent_calls}"))

@@ -114,8 +114,13 @@ class SimpleResponsesAPIAgent:
             base_url, self.rollout_id_from_run(body), token_capture=self.token_capture
         )
 
-    def url_path_for_request(self, url_path: str, request: Request) -> str:
-        """`url_path` below the prefix under which `request` came, whatever the settings say; unchanged for a request without one."""
+    def url_path_for_request(self, url_path: str, request: Request | None) -> str:
+        """`url_path` below the prefix under which `request` came, whatever the settings say; unchanged for a request without one, and for none.
+
+        Raises `InvalidRolloutId`.
+        """
+        if request is None:
+            return url_path
         rollout_id = request.path_params.get("rollout_id")
         if rollout_id is None:
             return url_path

@@ -28,8 +28,32 @@ def test_the_prefix_is_appended_to_a_root_url() -> None:
         == "http://h:1/x/ng-rollout/7-2/training-token-capture"
     )
     assert apply_rollout_prefix("http://h:1/", None) == "http://h:1/"
-    with pytest.raises(InvalidRolloutId):
-        rollout_path_prefix("../x")
+    for refused in ("../x", 7):
+        with pytest.raises(InvalidRolloutId):
+            rollout_path_prefix(refused)  # type: ignore[arg-type]
+
+
+def test_without_an_id_there_is_no_prefix() -> None:
+    """Neither a null id nor an empty one changes a path or a base URL."""
+    for nothing in (None, ""):
+        assert rollout_path_prefix(nothing, token_capture=True) == ""
+        assert apply_rollout_prefix("http://h:1/", nothing, token_capture=True) == "http://h:1/"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://h:1/ng-rollout/a",
+        "http://h:1/ng-rollout/a/training-token-capture",
+        "http://h:1/ng-rollout/7-2/",
+    ],
+)
+def test_a_prefix_that_is_there_is_replaced(given: str) -> None:
+    """A base URL that already names a rollout names the new one after that, and no path has two prefixes."""
+    assert apply_rollout_prefix(given, "7-2") == "http://h:1/ng-rollout/7-2"
+    assert apply_rollout_prefix(given, None) == given
+    inner = "http://h:1/ng-rollout/a/more"
+    assert apply_rollout_prefix(inner, "7-2") == inner + "/ng-rollout/7-2"
 
 
 @pytest.mark.parametrize(

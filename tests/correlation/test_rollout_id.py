@@ -58,6 +58,7 @@ def test_a_valid_id_can_be_a_file_name_and_a_url_segment(text: str) -> None:
         ({"_ng_task_index": 3, "_ng_rollout_index": 1, "_ng_attempt_index": 0}, "3-1"),
         ({"_ng_task_index": 3, "_ng_rollout_index": 1, "_ng_attempt_index": 2}, "3-1-a2"),
         ({"_ng_task_index": 3, "_ng_rollout_index": 1, "_ng_attempt_index": "2"}, "3-1-a2"),
+        ({"_ng_task_index": 3, "_ng_rollout_index": 1, "_ng_attempt_index": 2.0}, "3-1-a2"),
         ({"_ng_rollout_id": "mine"}, "mine"),
         (
             {
@@ -101,6 +102,7 @@ def test_a_model_names_its_rollout_by_attributes() -> None:
         {"_ng_task_index": 1, "_ng_rollout_index": 1, "_ng_attempt_index": "two"},
         {"_ng_task_index": 1, "_ng_rollout_index": 1, "_ng_attempt_index": -1},
         {"_ng_task_index": 1, "_ng_rollout_index": 1, "_ng_attempt_index": True},
+        {"_ng_task_index": 1, "_ng_rollout_index": 1, "_ng_attempt_index": 1.5},
     ],
 )
 def test_derived_ids_are_checked_when_they_are_made(body: dict[str, Any]) -> None:

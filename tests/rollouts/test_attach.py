@@ -126,6 +126,17 @@ def test_damaged_lines_and_marker(store: CaptureStore) -> None:
     assert [call["call_index"] for call in attachment["calls"]] == [0, 3]
 
 
+def test_marker_without_records(store: CaptureStore) -> None:
+    """A marker alone says that calls arrived and may be missing: neither that there were none, nor that their prefix was missing."""
+    store.mark_incomplete(ROLLOUT)
+    row = {**ROW, "num_model_calls": 2}
+    attach_model_calls(row, store)
+    assert codes(row[ATTACHMENT_KEY]) == {
+        "model_call_capture_incomplete": None,
+        "model_call_count_differs": "agent=2 captured=0",
+    }
+
+
 def test_stale_records(store: CaptureStore) -> None:
     """Late records of a cleared attempt are not attached; how many there are is told."""
     store.record(ROLLOUT, raw_call())

@@ -185,6 +185,23 @@ def test_environment_of_a_subprocess_agent() -> None:
     assert model_server_root_url(settings, "judge", environment=environment) == "http://127.0.0.1:2"
 
 
+def test_launchers_url_with_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's URL that already names the rollout is kept as it is, and no helper puts a second prefix behind it."""
+    given = "http://10.1.1.1:80/ng-rollout/7-2/training-token-capture"
+    monkeypatch.setenv("NEMO_GYM_MODEL_SERVER_BASE_URL", given)
+    server = {"policy": {"responses_api_models": {"m": {"port": 1}}}}
+    off, on = _agent(False, **server), _agent(True, token_capture=True, **server)
+    assert off.base_url_for_run(off.model_server_url, BODIES["indices"][0]) == given
+    assert on.base_url_for_run(on.model_server_url, BODIES["indices"][0]) == given
+    assert off.resolve_model_base_url("policy") == given + "/v1"
+    assert off.resolve_model_base_url("policy", "8-0") == "http://10.1.1.1:80/ng-rollout/8-0/v1"
+
+
+def test_no_request_has_no_prefix() -> None:
+    """Code that has no request at hand may pass none."""
+    assert _agent(True).url_path_for_request("/v1/responses", None) == "/v1/responses"
+
+
 def test_run_bodies_may_be_models() -> None:
     """Helpers read a pydantic model's fields and extras as they read a mapping."""
     from pydantic import BaseModel, ConfigDict
