@@ -54,6 +54,16 @@ MARKERS: Mapping[DialectName, tuple[bytes, ...]] = {
 _ASCII_ESCAPE = b"\\u00"
 _CARRY_BYTES = max(len(marker) for markers in MARKERS.values() for marker in markers) - 1
 _TRIM_BYTES = 16 * 1024
+_ANY_MARKER = re.compile(
+    b"|".join(sorted({re.escape(m) for ms in MARKERS.values() for m in ms} | {rb"\\u00"}))
+)
+_MAX_PLAIN_BYTES = 16
+_MAX_ALIKE_BYTES = 4096
+_MAX_PLAIN_TEXTS = 16 * 1024
+_PATIENCE = 512
+"""What a stream may spend on learning: 1 for a new text, 8 for a chunk that is not like the ones before it."""
+_plain: set[bytes] = set()
+"""Short texts that were looked at and hold nothing of any marker; shared by all streams, for models repeat their tokens."""
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 
 
@@ -121,16 +131,25 @@ class TerminalScanner:
     A chunk without a marker costs a few searches in C. A chunk with one sends the block it is in, and
     what follows, through the real decoder and the exact rule until the block has ended, so model text
     that mentions a marker is never taken for one, and what the full reading finds is never missed.
+
+    Chunks that differ in nothing but a short text need not even be searched: where what stands before and after the
+    text held no marker in an earlier chunk, and the text is known to hold none, there is none, for a marker holds no
+    quote and so cannot begin in one of the three and end in the next.
     """
 
     __slots__ = (
+        "_before",
+        "_between",
         "_block",
         "_block_bytes",
         "_carry",
         "_decoder",
         "_dialect",
         "_first",
+        "_lead",
         "_markers",
+        "_patience",
+        "_trail",
         "_trim_at",
         "terminal",
     )
@@ -144,6 +163,11 @@ class TerminalScanner:
         self._trim_at = _TRIM_BYTES
         self._decoder: SSEDecoder | None = None
         self._first = True
+        self._lead: bytes | None = None
+        self._trail = b""
+        self._between = slice(0, 0)
+        self._before = b""
+        self._patience = _PATIENCE
         self.terminal: Terminal | None = None
         """The terminal seen so far."""
 
@@ -153,6 +177,14 @@ class TerminalScanner:
         Once found it is given for every later chunk too.
         """
         if self._decoder is None:
+            if (
+                self._lead is not None
+                and not self._block
+                and chunk.startswith(self._lead)
+                and chunk.endswith(self._trail)
+                and chunk[self._between] in _plain
+            ):
+                return None
             # A marker holds no line end, so none can begin before a chunk that ended an event.
             window = self._carry + chunk if self._carry else chunk
             find = window.find
@@ -164,6 +196,8 @@ class TerminalScanner:
                     if chunk.endswith(_LINE_ENDED_TWICE):
                         if self._block:
                             self._forget()
+                        elif self._patience > 0:
+                            self._learn(chunk)
                         self._first = False
                     elif chunk:
                         self._keep(chunk, window)
@@ -176,6 +210,29 @@ class TerminalScanner:
         if self.terminal is not None:
             return self.terminal
         return self._exact(chunk)
+
+    def _learn(self, chunk: bytes) -> None:
+        """Remember a whole event without a marker: its text, or what it has in common with the one before it."""
+        self._patience -= 1
+        if self._patience <= 0:
+            self._lead = None
+        if self._patience <= 0 or len(chunk) > _MAX_ALIKE_BYTES:
+            return
+        if self._lead is not None and chunk.startswith(self._lead) and chunk.endswith(self._trail):
+            text = chunk[self._between]
+            if len(text) <= _MAX_PLAIN_BYTES and not _ANY_MARKER.search(text):
+                if len(_plain) >= _MAX_PLAIN_TEXTS:
+                    _plain.clear()
+                _plain.add(text)
+            return
+        self._patience -= 7
+        before, self._before = self._before, chunk
+        lead = chunk.rfind(b'"', 0, _alike(before, chunk)) + 1
+        # The text ends before a quote that follows it in both, and does not reach back into what is before it.
+        trail = chunk.find(b'"', max(len(chunk) - _alike_at_end(before, chunk), lead))
+        if lead and lead <= trail <= lead + _MAX_PLAIN_BYTES:
+            self._lead, self._trail = chunk[:lead], chunk[trail:]
+            self._between = slice(lead, trail - len(chunk))
 
     def _keep(self, chunk: bytes, window: bytes) -> None:
         """Keep a chunk of an event that goes on."""
@@ -238,3 +295,27 @@ class TerminalScanner:
         self._block = [kept] if kept else []
         self._block_bytes = len(kept)
         self._trim_at = max(_TRIM_BYTES, 2 * len(kept))
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """How many bytes two strings have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _alike_at_end(one: bytes, other: bytes) -> int:
+    """How many bytes two strings have in common at their end."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[len(one) - middle :] == other[len(other) - middle :]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

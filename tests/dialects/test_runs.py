@@ -133,3 +133,15 @@ def test_events_that_never_repeat_are_not_tried_for_ever() -> None:
     assert reading._fruitless < 12
     found = reading.finish().response
     assert found is not None and found["choices"][0]["message"]["content"] == "a" * 600
+
+
+def test_an_event_of_several_data_lines_begins_no_run() -> None:
+    """Its data with the line ends is not what stands in the stream: lines without a field name are no data."""
+    form = '{\n"id":"c","choices":[{"index":0,"delta":{"content":"%s"}}]}'
+    lines = b"".join(
+        b"".join(b"data: %s\n" % line for line in (form % text).encode().split(b"\n")) + b"\n"
+        for text in ("lead" * 999, "a" * 3000, "b" * 3000)
+    )
+    bare = b"".join(b"data: %s\n\n" % (form % text).encode() for text in ("c" * 3000, "d" * 3000))
+    for stream in (lines + bare, lines + bare + lines):
+        assert repr(read_stream("chat", [stream])) == repr(one_by_one("chat", stream))

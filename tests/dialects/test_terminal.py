@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gym.dialects import DialectName, Terminal, TerminalScanner, read_stream
+from otel_gym.dialects.terminal import MARKERS
 from tests.dialects.streams import DIALECTS, DONE, chat, chunkings, data, delta, event, odd_streams
 
 
@@ -128,6 +129,78 @@ def test_scanner_agrees_after_much_plain_text(dialect: DialectName, draws: st.Da
     size = draws.draw(st.integers(1, 700))
     chunks = [stream[i : i + size] for i in range(0, len(stream), size)]
     assert scan(dialect, *chunks)[-1] == read_stream(dialect, chunks).terminal
+
+
+ALIKE = (
+    b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}\n\n',
+    b'data: {"choices":[{"index":0,"text":"%s"}],"x":"y"}\r\n\r\n',
+    b"event: content_block_delta\n"
+    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}\n\n',
+    b'data: {"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"%s"}\n\n',
+    b'data: "%s"\n\n',
+)
+TEXTS = (
+    b"a", b"", b" tok", b"err", b"or", b"error", b'","error":"x', b'\\', b"u00", b"\\u0065", b'"', b'""', b"[DONE]", b"[DO",
+    b'x"}\n\ndata: [DONE]\n\ndata: {"', b"x\n\ndata:[DONE]\n\n", b"\n\n", b"\r", b'"type":"message_stop', b"omplete",
+    b'","type":"response.failed', b'"},"error":{"a":"',
+)  # fmt: skip
+
+
+@settings(max_examples=1500)
+@given(st.sampled_from(DIALECTS), st.data())
+def test_chunks_that_are_alike_are_scanned_as_if_they_were_not(
+    dialect: DialectName, draws: st.DataObject
+) -> None:
+    """What is known of earlier chunks hides no terminal and finds none: every chunk is judged as without that knowledge."""
+    text = st.one_of(st.sampled_from(TEXTS), st.sampled_from(TEXTS[:5]))
+    template = st.sampled_from(draws.draw(st.lists(st.sampled_from(ALIKE), min_size=1, max_size=2)))
+    one = st.builds(lambda form, *texts: form % b"".join(texts), template, text, text)
+    part = st.one_of(one, one, one, st.sampled_from((DONE, STOP, b": hi\n\n", b"data: {", b"\n")))
+    chunks = [*draws.draw(st.lists(one, max_size=4)), *draws.draw(st.lists(part, max_size=8))]
+    plain = TerminalScanner(dialect)
+    plain._patience = 0
+    assert scan(dialect, *chunks) == [*(plain.feed(chunk) for chunk in chunks), plain.finish()]
+
+
+def test_what_is_plain_in_one_dialect_may_end_a_stream_of_another() -> None:
+    """A text known from a chat stream is not taken for plain where it is a marker of Messages."""
+    assert set(scan("chat", *(ALIKE[0] % text for text in (b"a", b"b", b"message_stop")))) == {None}
+    kinds = (b"one", b"two", b"three", b"message_stop")
+    assert scan("messages", *(b'data: {"type":"%s"}\n\n' % kind for kind in kinds)) == [
+        *(None, None, None),
+        *("complete", "complete"),
+    ]
+
+
+def test_a_marker_is_not_hidden_in_what_chunks_have_in_common() -> None:
+    """Half of a marker in every chunk and the other half in one: what is alike ends at a quote."""
+    assert set(scan("messages", *(ALIKE[2] % text for text in (b"a", b"b", b"p", b"m")))) == {None}
+    for kinds in ((b"message_sto1", b"message_sto2"), (b"1essage_stop", b"2essage_stop")):
+        chunks = (b'data: {"type":"%s"}\n\n' % kind for kind in (*kinds, b"message_stop"))
+        assert scan("messages", *chunks)[-1] == "complete"
+
+
+@pytest.mark.parametrize("form", ALIKE)
+def test_chunks_that_are_alike_are_found_to_be(form: bytes) -> None:
+    """A stream of one form is learned at its second chunk, and stays so."""
+    scanner = TerminalScanner("completions")
+    for number in range(100):
+        assert scanner.feed(form % b"%d" % number) is None
+        assert (scanner._lead is None) == (number < 1)
+    assert scanner._patience > 0
+
+
+def test_chunks_that_are_never_alike_are_not_compared_for_ever() -> None:
+    """Random padding in every chunk: the search for what is alike ends."""
+    scanner = TerminalScanner("chat")
+    for number in range(2000):
+        scanner.feed(chat(delta(content="a"), obfuscation=f"{number * 7919}" * 3))
+    assert scanner._patience <= 0 and scanner._lead is None
+
+
+def test_no_marker_holds_a_quote() -> None:
+    """The proof that a marker cannot begin before a text and end in it needs this."""
+    assert not any(b'"' in marker for markers in MARKERS.values() for marker in markers)
 
 
 def test_memory_of_the_scanner_is_one_event() -> None:
