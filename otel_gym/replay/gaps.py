@@ -6,7 +6,8 @@ training metadata existed.
 foreign_turn_projected_portable         a turn was sent as public text and calls: its scope differs or is
                                         null, its native items are gone or incomplete, or its public
                                         fields disagree with them
-public_assistant_metadata_unavailable   the history held an assistant's words as a plain dictionary
+public_assistant_metadata_unavailable   the history held an assistant's words, reasoning or calls as plain
+                                        dictionaries
 policy_budget_exceeded                  the rollout wanted more policy calls than it may make
 invalid_policy_output                   a refusal, or text that is not the structured output asked for
 non_trainable_terminal_output           the last answer asked for a call that the client cannot execute

@@ -23,6 +23,9 @@ CLIENT_EXECUTED: Final = frozenset(
 )
 """Item types that the client would have to execute and cannot."""
 
+FUNCTION_CALL: Final = "function_call"
+"""A call that the client can answer, if it has a call id, a name and an argument string."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
@@ -87,14 +90,16 @@ def _part_of(item: dict[str, Any]) -> Part:
     kind = item.get("type")
     if kind in ("message", None) and item.get("role") == "assistant":
         content = item.get("content")
-        refusals = [] if isinstance(content, str) else _texts(content, ("refusal",), "refusal")
-        text = content if isinstance(content, str) else "".join(_texts(content, _TEXT_BLOCKS))
-        return TextPart(text, "".join(refusals) if refusals else None)
+        if isinstance(content, str):
+            return TextPart(content)
+        words = "".join(_texts(content, _REFUSAL_BLOCKS, "refusal"))
+        refused = any(block.get("type") in _REFUSAL_BLOCKS for block in _objects(content))
+        return TextPart("".join(_texts(content, _TEXT_BLOCKS)), words if refused else None)
     if kind == "reasoning":
         content = _texts(item.get("content"), ("reasoning_text", "text"))
         summary = _texts(item.get("summary"), ("summary_text", "text"))
         return ReasoningPart("\n".join(content) if any(content) else "\n".join(summary))
-    if kind == "function_call":
+    if kind == FUNCTION_CALL:
         call = [item.get("call_id"), item.get("name"), item.get("arguments")]
         if all(isinstance(value, str) for value in call):
             return ToolCallPart(*call)  # type: ignore[arg-type]  # each was just seen to be a str
@@ -102,17 +107,18 @@ def _part_of(item: dict[str, Any]) -> Part:
 
 
 _TEXT_BLOCKS: Final = ("output_text", "text")
+_REFUSAL_BLOCKS: Final = ("refusal",)
+
+
+def _objects(blocks: JsonValue) -> list[dict[str, Any]]:
+    return [b for b in blocks if isinstance(b, dict)] if isinstance(blocks, list) else []
 
 
 def _texts(blocks: JsonValue, types: tuple[str, ...], field: str = "text") -> list[str]:
-    if not isinstance(blocks, list):
-        return []
     return [
         block[field]
-        for block in blocks
-        if isinstance(block, dict)
-        and block.get("type") in types
-        and isinstance(block.get(field), str)
+        for block in _objects(blocks)
+        if block.get("type") in types and isinstance(block.get(field), str)
     ]
 
 

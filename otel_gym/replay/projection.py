@@ -17,7 +17,6 @@ from otel_gym.replay.scope import ReplayScope
 from otel_gym.replay.turn import Turn
 
 _ROLES: Final = ("assistant", "developer", "system", "tool", "user")
-_POLICY_TYPES: Final = ("function_call", "reasoning")  # items that only a model writes
 
 
 class Projection:
@@ -91,7 +90,7 @@ def project(history: Sequence[HistoryEntry], scope: ReplayScope | None) -> Proje
                 segments += [_text(index, item) for item in portable_items(entry)]
         elif isinstance(entry, Mapping):
             role = _check(index, entry)
-            if role == "assistant" or entry.get("type") in _POLICY_TYPES:
+            if role == "assistant" or _only_a_model_writes(entry.get("type")):
                 gaps.add(PUBLIC_ASSISTANT)
             if role == "system" and "type" not in entry:
                 instructions.append(_system_text(index, entry))
@@ -132,6 +131,11 @@ def _call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
         "name": name,
         "arguments": arguments,
     }
+
+
+def _only_a_model_writes(kind: object) -> bool:
+    """Whether items of a type come from a policy: reasoning and every kind of call."""
+    return isinstance(kind, str) and (kind == "reasoning" or kind.endswith("_call"))
 
 
 def _check(index: int, entry: Mapping[str, Any]) -> str | None:

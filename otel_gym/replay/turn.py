@@ -12,6 +12,7 @@ from otel_gym.replay.json_values import JsonValue, dump_json
 from otel_gym.replay.native import NativeItems
 from otel_gym.replay.parts import (
     CLIENT_EXECUTED,
+    FUNCTION_CALL,
     HostedPart,
     Part,
     ReasoningPart,
@@ -107,11 +108,15 @@ class Turn:
 
     @property
     def unsupported_calls(self) -> tuple[str, ...]:
-        """The types of client-executed calls that the client cannot execute, in order."""
+        """The types of client-executed calls that the client cannot execute, in order.
+
+        A `function_call` is among them where it lacks its call id, name or argument string.
+        """
         return tuple(
             part.item_type
             for part in self.parts
-            if isinstance(part, HostedPart) and part.item_type in CLIENT_EXECUTED
+            if isinstance(part, HostedPart)
+            and (part.item_type in CLIENT_EXECUTED or part.item_type == FUNCTION_CALL)
         )
 
     @property

@@ -191,6 +191,9 @@ def test_a_mixed_history_keeps_its_order() -> None:
         ),
         (message(**BUNDLE), [message(**BUNDLE)]),
         (call(), [call()]),
+        (reasoning(), [reasoning()]),
+        (hosted(), [hosted()]),
+        ({"type": "custom_tool_call", "input": "x"}, [{"type": "custom_tool_call", "input": "x"}]),
     ],
 )
 def test_public_assistant_words_are_a_gap(entry: dict[str, Any], items: list[Any]) -> None:
@@ -198,6 +201,19 @@ def test_public_assistant_words_are_a_gap(entry: dict[str, Any], items: list[Any
     projection = project([entry, entry], SCOPE)
     assert projection.items == items * 2
     assert projection.gaps == {PUBLIC_ASSISTANT}
+
+
+def test_what_a_client_writes_is_no_gap() -> None:
+    """Messages of the caller, outputs of any kind of call, and references claim nothing of a policy."""
+    entries: list[Any] = [
+        {"role": "user", "content": "x"},
+        {"type": "message", "role": "developer", "content": "x"},
+        {"role": "tool", "tool_call_id": "c", "content": "4"},
+        {"type": "function_call_output", "call_id": "c", "output": "4"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "4"},
+        {"type": "item_reference", "id": "msg_1"},
+    ]
+    assert project(entries, SCOPE).gaps == set()
 
 
 def test_nothing_projects_to_nothing() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,12 @@ from otel_gym.replay import (
     ToolCallPart,
     Turn,
     capture_turn,
+    project,
+    restore,
+    snapshot,
 )
+from otel_gym.replay.errors import CaptureError
+from otel_gym.replay.json_values import MAX_NESTING
 from tests.replay.samples import (
     BUNDLE,
     SCOPE,
@@ -61,6 +68,68 @@ def test_a_refusal_is_no_content() -> None:
     made = turn(message(content=blocks))
     assert made.content == "{}"
     assert made.refusal == "no"
+
+
+@pytest.mark.parametrize("words", [{"refusal": "no"}, {"refusal": None}, {"refusal": ""}, {}])
+def test_a_refusal_counts_whatever_it_says(words: dict[str, Any]) -> None:
+    """A refusal block beside text is a refusal, also where its words are empty, null or missing."""
+    text = {"type": "output_text", "text": '{"valid": true}'}
+    made = turn(message(content=[text, {"type": "refusal", **words}]))
+    assert made.refusal == (words.get("refusal") or "")
+    assert made.content == '{"valid": true}'
+    assert turn(message(content=[text])).refusal is None
+
+
+@pytest.mark.parametrize("field", ["call_id", "name", "arguments"])
+@pytest.mark.parametrize("value", [None, 7, "absent"])
+def test_a_call_that_cannot_be_answered_is_unsupported(field: str, value: Any) -> None:
+    """A function call without its id, name or argument string is no call of the turn, and is not passed over."""
+    item = {**call(), field: value}
+    if value == "absent":
+        del item[field]
+    made = turn(message(), item)
+    assert made.tool_calls == ()
+    assert made.unsupported_calls == ("function_call",)
+    assert made.native == [message(), item]
+
+
+def nested(depth: int) -> Any:
+    """Lists inside each other."""
+    value: Any = "]"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def deeper(frames: int, work: Callable[[], Any]) -> Any:
+    """Do some work that many more frames down the stack."""
+    return deeper(frames - 1, work) if frames else work()
+
+
+def test_what_was_captured_is_read_at_any_depth_of_the_stack(tmp_path: Path) -> None:
+    """Nesting is refused on capture or never: a deep answer can't make a stored history look damaged."""
+    item = message("[" * 5000, extra=nested(MAX_NESTING - 2))
+    answer = response(item, usage=None)
+    made = capture_turn(answer, SCOPE)
+    with HistoryStore(tmp_path / "h.db") as store:
+        store.checkpoint("r", [made])
+        for work in (
+            lambda: made.native,
+            lambda: project([made], SCOPE).items,
+            lambda: restore(snapshot([made]))[0].native,  # type: ignore[union-attr]
+            lambda: store.load("r")[0].native,  # type: ignore[union-attr]
+        ):
+            assert deeper(500, work) == [item]
+    for text in (
+        response(message(extra=nested(5000))),
+        response(message(extra=nested(MAX_NESTING))),
+    ):
+        with pytest.raises(CaptureError, match=r"nested more than 200 deep|not a JSON value"):
+            capture_turn(text, SCOPE)
+    for depth in (MAX_NESTING, 100_000):
+        written = b'{"output":[{"x":' + b"[" * depth + b"]" * depth + b"}]}"
+        with pytest.raises(CaptureError, match="nested more than 200 deep"):
+            capture_turn(written, SCOPE)
 
 
 def test_the_finish_reason_is_never_invented() -> None:
