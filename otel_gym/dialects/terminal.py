@@ -60,8 +60,8 @@ _ANY_MARKER = re.compile(
 _MAX_PLAIN_BYTES = 16
 _MAX_ALIKE_BYTES = 4096
 _MAX_PLAIN_TEXTS = 16 * 1024
-_PATIENCE = 512
-"""What a stream may spend on learning: 1 for a new text, 8 for a chunk that is not like the ones before it."""
+_PATIENCE = 256
+"""What a stream may spend on learning: 1 for a new text, 4 where chunks become alike, 24 where they are not."""
 _plain: set[bytes] = set()
 """Short texts that were looked at and hold nothing of any marker; shared by all streams, for models repeat their tokens."""
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -225,7 +225,7 @@ class TerminalScanner:
                     _plain.clear()
                 _plain.add(text)
             return
-        self._patience -= 7
+        self._patience -= 23
         before, self._before = self._before, chunk
         lead = chunk.rfind(b'"', 0, _alike(before, chunk)) + 1
         # The text ends before a quote that follows it in both, and does not reach back into what is before it.
@@ -233,6 +233,7 @@ class TerminalScanner:
         if lead and lead <= trail <= lead + _MAX_PLAIN_BYTES:
             self._lead, self._trail = chunk[:lead], chunk[trail:]
             self._between = slice(lead, trail - len(chunk))
+            self._patience += 20
 
     def _keep(self, chunk: bytes, window: bytes) -> None:
         """Keep a chunk of an event that goes on."""
