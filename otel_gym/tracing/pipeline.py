@@ -43,7 +43,7 @@ FOLLOW_S: Final = 0.5
 """How often a following one looks for appended records."""
 
 SCAN_REST: Final = 9.0
-"""How many times longer than a scan the time to the next one is, at least: a large directory takes a tenth of a core, not a whole one."""
+"""How many times the CPU time of a scan passes until the next one, at least: a large directory takes a tenth of a core, not a whole one."""
 
 OnSpan = Callable[["SpanData", Mapping[str, Any]], None]
 """Told of every span that is made for the first time, with its record: metrics."""
@@ -220,13 +220,13 @@ class Pipeline:
         next_scan = time.monotonic() + interval_s
         try:
             while not self._stop.is_set():
-                began = time.monotonic()
-                if self._is_scan_due or began >= next_scan:
+                if self._is_scan_due or time.monotonic() >= next_scan:
                     self._is_working = True
+                    began_cpu_s = time.thread_time()
                     at_once, self._is_scan_due = self._is_scan_due, False
                     self._guarded(partial(self._worker.scan, at_once=at_once))
-                    now = time.monotonic()
-                    next_scan = now + max(interval_s, (now - began) * SCAN_REST)
+                    scan_cpu_s = time.thread_time() - began_cpu_s
+                    next_scan = time.monotonic() + max(interval_s, scan_cpu_s * SCAN_REST)
                 if not self._guarded(self._turn):
                     self._stop.wait(1.0)
         finally:
