@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from otel_gym.dialects.jsontext import loads_noting
 
-LONG = 123456789012345678901234567890
+LONG = 2**64
+"""The smallest integer that needs more than 64 bits: 20 digits."""
 
 
 @pytest.mark.parametrize("padding", [0, 4000, 4090, 4096, 9000])
