@@ -8,7 +8,9 @@ journal (a server with several workers, then a sidecar); nobody has to know of t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import logging
 import os
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -21,6 +23,8 @@ from otel_gym.counters import count
 from otel_gym.errors import StoreError
 from otel_gym.tracing.endpoint import without_secrets
 from otel_gym.tracing.ranges import Ranges
+
+_logger = logging.getLogger(__name__)
 
 STATE_DIRECTORY: Final = ".otel-gym"
 CURSORS: Final = "cursors"
@@ -51,7 +55,9 @@ class Cursors:
         self._parked = self._state / PARKED / f"{self.destination}.jsonl"
         self._mode = directory_mode
         self._shown_url = without_secrets(url)
-        self._pending: list[bytes] = []
+        self._pending: dict[tuple[str, str], Ranges] = {}
+        self._last_cause = ""
+        self._is_torn = False
 
     def load(self) -> dict[str, FileCursor]:
         """What is done, by file name. A damaged line is skipped: its range is sent again."""
@@ -79,25 +85,45 @@ class Cursors:
 
     def done(self, file_name: str, fingerprint: str, start: int, end: int) -> None:
         """Notes that [start, end) of a file was accepted; `save` writes it."""
-        self._pending.append(orjson.dumps([file_name, fingerprint, start, end]) + b"\n")
+        ranges = self._pending.get((file_name, fingerprint))
+        if ranges is None:
+            ranges = self._pending[file_name, fingerprint] = Ranges()
+        ranges.add(start, end)
 
     def save(self) -> None:
         """Appends what was noted. A failure is counted and tried again with the next: the cursor then only lags."""
         if not self._pending:
             return
+        lines = [
+            orjson.dumps([name, mark, start, end])
+            for (name, mark), ranges in self._pending.items()
+            for start, end in ranges
+        ]
         try:
-            self._append(self._path, b"".join(self._pending))
-        except OSError:
-            count("export.failures")
+            self._append(self._path, b"\n".join(lines) + b"\n")
+        except OSError as error:
+            self._warn(
+                f"{self._path}: the cursor cannot be written: {error.strerror}; until it can, a restart sends again what was accepted since"
+            )
             return
+        self._last_cause = ""
         self._pending.clear()
 
     def park(self, entry: dict[str, object]) -> None:
         """Notes a span that the backend refuses for good, with its place and the reason."""
         try:
             self._append(self._parked, orjson.dumps({"endpoint": self._shown_url, **entry}) + b"\n")
-        except OSError:
-            count("export.failures")
+        except OSError as error:
+            self._warn(
+                f"{self._parked}: cannot be written: {error.strerror}; put aside: {entry.get('file')} at byte {entry.get('offset_bytes')}: {entry.get('reason')}"
+            )
+
+    def _warn(self, cause: str) -> None:
+        """Counts a failure, and logs it once per cause."""
+        count("export.failures")
+        if cause != self._last_cause:
+            self._last_cause = cause
+            _logger.warning("export: %s", cause)
 
     def _append(self, path: Path, data: bytes) -> None:
         for parent in (path.parent.parent, path.parent):
@@ -114,7 +140,11 @@ class Cursors:
                 os.close(descriptor)
                 descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-            os.write(descriptor, data)
+            # A write that a full disk cut short leaves a torn line, which is skipped when it is read: so it must not swallow the next one.
+            if os.write(descriptor, b"\n" + data if self._is_torn else data) < len(data):
+                self._is_torn = True
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._is_torn = False
         finally:
             os.close(descriptor)
 

@@ -129,13 +129,17 @@ def read_lines(
     if start_bytes:
         _skip_to(file, start_bytes)
     position = start_bytes
-    rest = b""
+    rest: list[bytes] = []
     while end_bytes is None or position < end_bytes:
         block = file.read(_READ_BYTES)
         if not block:
             return
         if rest:
-            block = rest + block
+            # Joined only when the line ends, so that one of many blocks costs no more a byte than others.
+            rest.append(block)
+            if b"\n" not in block:
+                continue
+            block = b"".join(rest)
         at = 0
         loads = orjson.loads
         while (newline := block.find(b"\n", at)) >= 0:
@@ -151,7 +155,7 @@ def read_lines(
                 yield Line(position, length, record if type(record) is dict else None)
             position += length
             at = newline + 1
-        rest = block[at:]
+        rest = [block[at:]] if at < len(block) else []
 
 
 def fingerprint(directory: Path, rollout_id: str) -> str | None:

@@ -72,9 +72,10 @@ def test_a_torn_or_damaged_line_only_means_sending_again(tmp_path: Path) -> None
 def test_a_large_journal_is_rewritten_short(tmp_path: Path) -> None:
     """Thousands of lines about one file become one line, and say the same."""
     cursors = Cursors(tmp_path, URL)
-    for start in range(0, 1_000_000, 10):
-        cursors.done("some-long-rollout-id.capture.jsonl", "f1", start, start + 10)
-    cursors.save()
+    for first in (0, 10):
+        for start in range(first, 1_000_000, 20):
+            cursors.done("some-long-rollout-id.capture.jsonl", "f1", start, start + 10)
+        cursors.save()
     (journal,) = (tmp_path / ".otel-gym" / "cursors").iterdir()
     before = journal.stat().st_size
     assert list(Cursors(tmp_path, URL).load().popitem()[1].done) == [(0, 1_000_000)]
@@ -85,6 +86,19 @@ def test_a_large_journal_is_rewritten_short(tmp_path: Path) -> None:
         "some-long-rollout-id.capture.jsonl",
         "b.capture.jsonl",
     }
+
+
+def test_what_cannot_be_written_yet_takes_no_more_memory(tmp_path: Path) -> None:
+    """Neighbours that wait for the disk become one range, and a journal that was cut short in the middle of a line loses that line alone."""
+    cursors = Cursors(tmp_path, URL)
+    for start in range(0, 10_000, 10):
+        cursors.done("a.capture.jsonl", "f", start, start + 10)
+    cursors.save()
+    (journal,) = (tmp_path / ".otel-gym" / "cursors").iterdir()
+    assert journal.read_bytes() == b'["a.capture.jsonl","f",0,10000]\n'
+    with journal.open("ab") as file:
+        file.write(b'\n["b.capture.jsonl","f",0,10]\n["c.capt')
+    assert set(Cursors(tmp_path, URL).load()) == {"a.capture.jsonl", "b.capture.jsonl"}
 
 
 def test_several_processes_share_a_journal(tmp_path: Path) -> None:
