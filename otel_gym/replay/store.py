@@ -11,6 +11,7 @@ readers in other processes are never blocked.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from typing import Final
 from otel_gym.replay.container import HistoryEntry
 from otel_gym.replay.errors import DamagedHistory, HistoryStoreError, UnknownHistory
 from otel_gym.replay.prompt_chain import PromptChain
-from otel_gym.replay.store_paths import Branch, BranchPaths, Node
+from otel_gym.replay.store_paths import Branch, BranchPaths, Node, branch_key
 from otel_gym.replay.store_rows import SCHEMA, entry_digest, read_entry
 
 STORE_VERSION: Final = 1
@@ -45,7 +46,10 @@ class HistoryStore:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._refuse_other_files(read_only)
-        mode = "ro" if read_only else "rwc"
+        if read_only and self._cannot_change():
+            mode = "ro&immutable=1"
+        else:
+            mode = "ro" if read_only else "rwc"
         try:
             self._connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={mode}",
@@ -60,9 +64,16 @@ class HistoryStore:
         try:
             with self._damage_named():
                 self._prepare(read_only)
+            self._file = _identity(self.path)
         except BaseException:
             self._connection.close()
             raise
+
+    def _cannot_change(self) -> bool:
+        """Whether the file can be read without its log: nothing is in one, and none can be made beside it."""
+        file = self.path.resolve()
+        log = file.with_name(file.name + "-wal")
+        return not log.exists() and not os.access(file.parent, os.W_OK)
 
     def _refuse_other_files(self, read_only: bool) -> None:
         try:
@@ -112,9 +123,10 @@ class HistoryStore:
         """Make a history durable as a branch; returns how many entries had to be written.
 
         A history that no longer starts with what the branch holds forks at the last common entry; nothing
-        that was stored is changed. `CaptureError` where an entry has no JSON value.
+        that was stored is changed. `CaptureError` where an entry has no JSON value; `HistoryStoreError`
+        where the file was removed or replaced since it was opened, so that nothing could find the entries.
         """
-        key = (rollout_id, attempt, branch)
+        key = branch_key(rollout_id, attempt, branch)
         digests = [entry_digest(index, entry) for index, entry in enumerate(history)]
         with self._lock, self._damage_named():
             with self._transaction("IMMEDIATE"):
@@ -125,6 +137,8 @@ class HistoryStore:
                 if not exists or path != known:
                     self._paths.point(key, path)
             self._paths.remember(key, path)
+            if _identity(self.path) != self._file:
+                raise HistoryStoreError(f"{self.path}: was removed or replaced while it was open")
         return len(history) - common
 
     def load(
@@ -140,7 +154,7 @@ class HistoryStore:
         Raises `UnknownHistory` or `DamagedHistory`.
         """
         with self._lock, self._damage_named(), self._transaction("DEFERRED"):
-            path = self._paths.of((rollout_id, attempt, branch))
+            path = self._paths.of(branch_key(rollout_id, attempt, branch))
             if entries is not None:
                 path = self._cut(path, entries, rollout_id)
             return list(self._read(path))
@@ -160,13 +174,13 @@ class HistoryStore:
 
         Raises `UnknownHistory`, or `HistoryStoreError` where the new branch exists already.
         """
-        target = (
+        target = branch_key(
             rollout_id if to_rollout_id is None else to_rollout_id,
             attempt if to_attempt is None else to_attempt,
             to_branch,
         )
         with self._lock, self._damage_named(), self._transaction("IMMEDIATE"):
-            path = self._paths.of((rollout_id, attempt, branch))
+            path = self._paths.of(branch_key(rollout_id, attempt, branch))
             if self._paths.exists(target):
                 raise HistoryStoreError(f"{self.path}: the branch {target} exists already")
             self._paths.point(target, self._cut(path, entries, rollout_id))
@@ -243,6 +257,15 @@ class HistoryStore:
                 raise DamagedHistory(
                     f"{self.path}: node {node.id}: {error}", node_id=node.id
                 ) from error
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to, null for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _common_length(path: list[Node], digests: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_gym.replay.container import HistoryEntry
-from otel_gym.replay.errors import DamagedHistory, UnknownHistory
+from otel_gym.replay.errors import DamagedHistory, HistoryStoreError, UnknownHistory
 from otel_gym.replay.prompt_chain import PromptChain
 from otel_gym.replay.store_rows import branch_seal, chained, insert_entry
 from otel_gym.replay.turn import Turn
@@ -27,6 +27,27 @@ _PATH_TO_ROOT: Final = """
 
 BranchKey: TypeAlias = tuple[str, int, str]
 """Rollout id, attempt, branch name."""
+
+
+_ATTEMPTS: Final = range(1 << 63)
+
+
+def branch_key(rollout_id: str, attempt: int, branch: str) -> BranchKey:
+    """The key of a branch; `HistoryStoreError` where it is none that a database can hold."""
+    for name, text in (("rollout id", rollout_id), ("branch", branch)):
+        if not isinstance(text, str) or not _is_unicode(text):
+            raise HistoryStoreError(f"the {name} {text!r} is no text")
+    if type(attempt) is not int or attempt not in _ATTEMPTS:
+        raise HistoryStoreError(f"the attempt {attempt!r} is no count that fits 63 bits")
+    return rollout_id, attempt, branch
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Node(NamedTuple):
