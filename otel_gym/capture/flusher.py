@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 BUSY_ROUND_S: Final = 0.003
 """How long a flusher keeps trying a locked file before it turns to other rollouts."""
-MAX_WOKEN: Final = 8
+MAX_WOKEN: Final = 16
 """Most exchanges that are woken in one turn of an event loop."""
 WAKE_SHARE: Final = 4
 """Exchanges are woken when this fraction of the syncs on their way has ended: the event loop works on them while the disk works on the rest."""

@@ -14,9 +14,9 @@ from typing import Final
 
 from otel_gym.capture.job import Job, Lane
 
-MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
 """Most bytes of one lane in one append."""
-MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
+MAX_GROUP_BYTES: Final = 2 * 1024 * 1024
 """Bytes after which a flusher takes no further lane."""
 MAX_GROUP: Final = 64
 """Most lanes that one flusher takes at once."""
