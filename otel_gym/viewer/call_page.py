@@ -217,7 +217,7 @@ def sampling(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     asked.update(_object(noted.get("requested")))
     effective = {**asked, **_object(noted.get("effective"))}
     pinned = noted.get("pinned")
-    names = [str(name) for name in pinned] if isinstance(pinned, (dict, list)) else []
+    names = {str(name) for name in pinned} if isinstance(pinned, (dict, list)) else set()
     known = noted.get("effective") is not None
     rows = []
     for key in sorted(

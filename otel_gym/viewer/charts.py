@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -96,18 +97,16 @@ def sections(calls: Sequence[Mapping[str, Any]], whole: bool) -> list[dict[str, 
     return found
 
 
+SHORTEST_TICK_S: Final = 0.001
+
+
 def nice_ticks(length: float, wanted: int = 5) -> list[float]:
     """Round positions along an axis of `length` seconds, 0 first."""
     if length <= 0:
         return [0.0]
-    step = 10.0**-6
-    for power in range(-3, 9):
-        found = next(
-            (m * 10.0**power for m in (1, 2, 5) if length / (m * 10.0**power) <= wanted), None
-        )
-        if found is not None:
-            step = found
-            break
+    power = 10.0 ** math.floor(math.log10(length / wanted))
+    step = next((m * power for m in (1, 2, 5) if length / (m * power) <= wanted), 10 * power)
+    step = max(step, SHORTEST_TICK_S)
     return [round(i * step, 6) for i in range(int(length / step) + 1)]
 
 

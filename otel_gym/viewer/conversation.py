@@ -24,6 +24,7 @@ from typing import Any, Final
 import orjson
 
 from otel_gym.viewer.index.messages import request_items
+from otel_gym.viewer.nesting import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ def _chat_tool_call(call: Any) -> Part:
 def _tool_call(name: Any, arguments: Any, call_id: Any) -> Part:
     if isinstance(arguments, str):
         try:
-            text, language = _laid_out(orjson.loads(arguments)), "json"
+            text, language = _laid_out(readable(orjson.loads(arguments))), "json"
         except orjson.JSONDecodeError:
             text, language = arguments, "text"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ from otel_gym.viewer.templating import STATIC, plain, render, static_file
 
 SANDBOX: Final = {"content-security-policy": "default-src 'none'; sandbox"}
 """Of bodies as they stand: whatever they are taken for, they can do nothing."""
+
+
+MOST_IN_TRACE: Final = 100
+"""Most rollouts of one trace that are searched for a span; a caller's trace may have any number."""
 
 
 class Pages:
@@ -55,7 +60,20 @@ class Pages:
                 request, 409, f"{error}; the file has changed, load the page again"
             )
 
-        return {HTTPException: http, UsageProblem: usage, StoreError: store}
+        def database(request: Request, error: Exception) -> Response:
+            assert isinstance(error, sqlite3.DatabaseError)
+            self._index.distrust(error)
+            self._follower.attend()
+            return self._problem(
+                request, 503, f"the index failed and is made anew, load the page again: {error}"
+            )
+
+        return {
+            HTTPException: http,
+            UsageProblem: usage,
+            StoreError: store,
+            sqlite3.DatabaseError: database,
+        }
 
     # -- pages
 
@@ -175,13 +193,14 @@ class Pages:
     def trace(self, request: Request) -> Response:
         """The rollout of a trace id, so that a link made for Jaeger's UI also works here; `uiFind` may name a span."""
         trace_id = request.path_params["trace_id"].lower()
-        rollout_id = self._index.rollout_of_trace(trace_id.rjust(32, "0"))
-        if rollout_id is None:
+        rollout_ids = self._index.rollouts_in_trace(trace_id.rjust(32, "0"))
+        if not rollout_ids:
             raise HTTPException(404, "There is no rollout with this trace id here.")
         span = request.query_params.get("uiFind")
-        number = self._call.number_of(rollout_id, span) if span else None
-        place = f"/rollout/{rollout_id}/"
-        return RedirectResponse(place if number is None else f"{place}call/{number}/", 307)
+        for rollout_id in rollout_ids[:MOST_IN_TRACE]:
+            if span and (number := self._call.number_of(rollout_id, span)) is not None:
+                return RedirectResponse(f"/rollout/{rollout_id}/call/{number}/", 307)
+        return RedirectResponse(f"/rollout/{rollout_ids[0]}/", 307)
 
     def static(self, request: Request) -> Response:
         """A file of our own."""

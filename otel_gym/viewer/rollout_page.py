@@ -12,6 +12,8 @@ from otel_gym.viewer.timeline import timeline
 CALLS_PER_PAGE: Final = 500
 """Calls in the waterfall of one page; the overview always has them all."""
 
+ATTEMPTS_SHOWN: Final = 50
+
 _CALL_KEYS: Final = (
     "number",
     "model_call_id",
@@ -83,6 +85,9 @@ class RolloutPage:
                 "record": index.rollout_record(rollout_id),
             },
             "attempts": self._attempts(row),
+            "attempts_total": self._index.database.tuples(
+                "SELECT count(*) FROM rollouts WHERE base=?", (row["base"],)
+            )[0][0],
             "previous": self._neighbour(row, "<", "DESC"),
             "next": self._neighbour(row, ">", "ASC"),
             "others": self._others(row),
@@ -105,8 +110,18 @@ class RolloutPage:
         return f"{self._jaeger_ui}/trace/{trace_id}" if self._jaeger_ui else None
 
     def _attempts(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """This attempt with those before and after it, at most `ATTEMPTS_SHOWN`."""
         rows = self._index.database.rows(
-            "SELECT * FROM rollouts WHERE base=? ORDER BY attempt LIMIT 50", (row["base"],)
+            "SELECT * FROM (SELECT * FROM rollouts WHERE base=:base AND attempt<=:attempt"
+            " ORDER BY attempt DESC LIMIT :before)"
+            " UNION ALL SELECT * FROM (SELECT * FROM rollouts WHERE base=:base AND attempt>:attempt"
+            " ORDER BY attempt LIMIT :after) ORDER BY attempt",
+            {
+                "base": row["base"],
+                "attempt": row["attempt"],
+                "before": ATTEMPTS_SHOWN // 2,
+                "after": ATTEMPTS_SHOWN - ATTEMPTS_SHOWN // 2,
+            },
         )
         if len(rows) < 2:
             return [shown_rollout(one) for one in rows]

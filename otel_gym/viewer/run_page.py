@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,7 +83,7 @@ class RunPage:
         )
         progress = index.progress
         return {
-            "directory": str(index.layout.root),
+            "directory": os.fsencode(index.layout.root).decode("utf-8", "backslashreplace"),
             "run": {
                 "run_id": index.run.run_id if index.named_run else None,
                 "created_at": index.run.created_at if index.named_run else None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from otel_gym.capture.pack import pack_rollout
 from otel_gym.capture.store import CaptureStore
 from otel_gym.correlation.trace_ids import span_id, trace_id
+from otel_gym.counters import counted
 from tests.viewer.captures import (
     EPOCH,
     append,
@@ -203,6 +206,73 @@ def test_ids_lead_to_their_pages(run_dir: Path, view: View) -> None:
         answer = viewer.client.get(path)
         assert answer.status_code in (307, 308), path
         assert answer.headers["location"] == target
+
+
+def test_a_span_in_a_callers_trace_leads_to_its_call(tmp_path: Path, view: View) -> None:
+    """An address made for Jaeger's UI works for calls that are part of a caller's trace too."""
+    directory = write_run(tmp_path / "run")
+    foreign = "0af7651916cd43dd8448eb211c80319c"
+    for rollout_id in ("0-0", "0-1"):
+        records = conversation(rollout_id, 2)
+        records[1]["trace"] = {"trace_id": foreign, "parent_span_id": "b7ad6b7169203331"}
+        append(directory, rollout_id, records)
+    viewer = view(directory)
+    span = viewer.json("/rollout/0-1.json")["calls"][1]["span_id"]
+    for query, place in (("", "/rollout/0-0/"), (f"?uiFind={span}", "/rollout/0-1/call/1/")):
+        answer = viewer.client.get(f"/trace/{foreign}{query}")
+        assert (answer.status_code, answer.headers["location"]) == (307, place)
+    assert viewer.client.get(f"/trace/{foreign[::-1]}").status_code == 404
+
+
+def test_of_many_attempts_those_around_this_one_are_shown(tmp_path: Path, view: View) -> None:
+    """The page of attempt 100 of 130 has itself, the ones before and after it, and how many there are."""
+    directory = write_run(tmp_path / "run")
+    for attempt in range(130):
+        name = f"0-0-a{attempt}" if attempt else "0-0"
+        append(directory, name, conversation(name, 1, start=2.0 * attempt))
+    viewer = view(directory)
+    found = viewer.json("/rollout/0-0-a100.json")
+    numbers = [one["attempt"] for one in found["attempts"]]
+    assert numbers == list(range(76, 126))
+    assert found["attempts_total"] == 130
+    assert "<small>50 of 130</small>" in viewer.page("/rollout/0-0-a100/")
+    first = viewer.json("/rollout/0-0.json")["attempts"]
+    assert [one["attempt"] for one in first] == list(range(26))
+
+
+def test_a_directory_of_any_name_can_be_viewed(tmp_path: Path, view: View) -> None:
+    """Bytes in the directory's name that are no UTF-8 are shown as escapes."""
+    directory = write_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff<b>")))
+    append(directory, "0-0", conversation("0-0", 1))
+    viewer = view(directory)
+    assert viewer.json("/run.json")["directory"].endswith("/r\\xff<b>")
+    assert "&lt;b&gt;" in viewer.page("/")
+
+
+def test_an_index_that_fails_is_made_anew(run_dir: Path, view: View) -> None:
+    """Damage to the index while the viewer runs costs one look; the pages say so, then show everything again, also when it happens once more."""
+    viewer = view(run_dir)
+    before = counted("store.failures")
+    for number in range(12):
+        path = viewer.index.database.path
+        if path is None:
+            break  # after the second time it stays in memory; a write in between may have mended it
+        with path.open("r+b") as file:
+            file.write(b"damage" * 5000)
+        for log in path.parent.glob("*-wal"):
+            log.write_bytes(b"")
+        append(run_dir, "0-0", conversation("0-0", 1))
+        name = f"9-{number}"
+        append(run_dir, name, conversation(name, 1))
+        deadline = time.monotonic() + 20
+        while (answer := viewer.client.get(f"/rollout/{name}.json")).status_code != 200:
+            assert answer.status_code == 503, answer.text
+            assert "made anew" in answer.json()["error"]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert answer.json()["rollout"]["calls"] == 1
+    assert viewer.index.database.in_memory
+    assert counted("store.failures") >= before + 2
 
 
 def test_a_rollout_called_like_a_twin_has_its_own_page(tmp_path: Path, view: View) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,12 @@ _TIMEOUT_S: Final = 30.0
 def index_path(layout: Layout) -> Path:
     """Where the index of a capture directory stands."""
     return layout.private / "viewer" / FILE
+
+
+def remove_index(path: Path) -> None:
+    """Remove the files of an index. Raises `OSError`."""
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)
 
 
 class Database:
@@ -62,7 +68,9 @@ class Database:
                 raise
             self._writer.execute("COMMIT")
 
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    def rows(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[dict[str, Any]]:
         """All rows of a query, by column name."""
         with self._read_lock:
             cursor = self._reader.execute(sql, values)
@@ -70,12 +78,16 @@ class Database:
             found = cursor.fetchall()
         return [dict(zip(names, row, strict=True)) for row in found]
 
-    def row(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any] | None:
+    def row(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> dict[str, Any] | None:
         """The first row of a query."""
         found = self.rows(sql, values)
         return found[0] if found else None
 
-    def tuples(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def tuples(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
         """All rows of a query, bare."""
         with self._read_lock:
             return self._reader.execute(sql, values).fetchall()
@@ -123,8 +135,7 @@ def _open_file(path: Path, identity: str) -> sqlite3.Connection:
                 connection.close()
             if attempt == 2:
                 raise
-            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-                path.with_name(name).unlink(missing_ok=True)
+            remove_index(path)
     raise AssertionError("the second attempt returns or raises")
 
 

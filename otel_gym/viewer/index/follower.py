@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -64,6 +65,8 @@ class Follower:
                     prepare()
             except Exception as error:  # noqa: BLE001 - the pages show the fault, and the next look may succeed
                 count("store.failures")
+                if isinstance(error, sqlite3.DatabaseError):
+                    self.index.distrust(error)
                 problem = f"the files cannot be followed: {error!r}"
                 if problem != self._logged:
                     logger.warning("In %s %s", self.index.layout.root, problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ from otel_gym.counters import count
 from otel_gym.errors import StoreError
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import read_rollout_mapping
-from otel_gym.viewer.index.database import Database, index_path
-from otel_gym.viewer.index.rollout_rows import RolloutReader, RolloutRows, record_of
+from otel_gym.viewer.index.database import Database, index_path, remove_index
+from otel_gym.viewer.index.rollout_rows import RolloutReader, RolloutRows
 from otel_gym.viewer.index.scan import FileState, scan, scan_one
 from otel_gym.viewer.index.schema import STATE_COLUMNS
 from otel_gym.viewer.index.stored_rows import (
@@ -30,6 +31,7 @@ from otel_gym.viewer.index.stored_rows import (
     put_rollouts,
     remove_rollouts,
 )
+from otel_gym.viewer.nesting import readable
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class Index:
         self.problem: str | None = None
         """Why the directory could not be looked at last, null when it could."""
         self._changing = threading.Lock()
+        self._distrusted: sqlite3.Error | None = None
+        self._retired: list[Database] = []
         self._states: dict[str, FileState] = {}
         self._states_loaded = False
 
@@ -77,6 +81,8 @@ class Index:
         began = time.monotonic()
         self.progress.running = True
         try:
+            if self._distrusted is not None:
+                self._make_anew(self._distrusted)
             self._follow_run()
             self._load_states()
             try:
@@ -168,24 +174,14 @@ class Index:
         return data
 
     def raw_record(self, rollout_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
-        """The raw record of a call. Raises `StoreError` where the line is not there any more."""
+        """The raw record of a call, its depths as text (see `readable`). Raises `StoreError` where the line is not there any more."""
         try:
             value = orjson.loads(self.line(rollout_id, call))
         except orjson.JSONDecodeError as error:
             raise StoreError(f"{rollout_id}: line {call['number']} is not JSON: {error}") from None
         if not isinstance(value, dict):
             raise StoreError(f"{rollout_id}: line {call['number']} is not a record")
-        return value
-
-    def raw_records(self, rollout_id: str) -> list[tuple[int, dict[str, Any]]]:
-        """(offset_bytes, raw record) of every readable line. Raises `StoreError` or `OSError`."""
-        found = []
-        with self._source(rollout_id) as source:
-            for offset, line in source.lines():
-                record = record_of(line) if line.endswith(b"\n") else None
-                if record is not None:
-                    found.append((offset, record))
-        return found
+        return dict(readable(value))
 
     def rollout_record(self, rollout_id: str) -> dict[str, Any] | None:
         """The rollout's own record, null where there is none or it cannot be read."""
@@ -195,13 +191,37 @@ class Index:
             found = read_rollout_mapping(self.layout.root, rollout_id)
         except (StoreError, OSError):
             return None
-        return None if found is None else dict(found)
+        return None if found is None else dict(readable(found))
+
+    def distrust(self, error: sqlite3.Error) -> None:
+        """The database failed: the next refresh begins a new one."""
+        self._distrusted = error
 
     def close(self) -> None:
         """Close the database."""
-        self.database.close()
+        for database in (self.database, *self._retired):
+            database.close()
 
     # -- inside
+
+    def _make_anew(self, error: sqlite3.Error) -> None:
+        """Begin a new database in place of one that failed: once at its place, in memory when that fails too or another viewer holds it."""
+        count("store.failures")
+        logger.warning("The index of %s is made anew: %s", self.layout.root, error)
+        with self._changing:
+            path = self.database.path
+            if path is not None and (self._retired or "locked" in str(error)):
+                path = None
+            if path is not None:
+                remove_index(path)
+            # Other threads may be reading the old one: it is closed at the end.
+            self._retired.append(self.database)
+            self.database = Database(path, self._identity())
+            self._states.clear()
+            self._states_loaded = True
+            self._distrusted = None
+            self.progress.first_done = False
+            self.generation += 1
 
     def _identity(self) -> str:
         return f"{self.run.run_id}\n{self.options}"

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from otel_gym.viewer.nesting import shallow
+
 
 def request_items(dialect: str, request: Mapping[str, Any]) -> list[Any]:
     """The parts of a request that make up its conversation, unchanged and in order: instructions first, then messages."""
@@ -42,5 +44,5 @@ def canonical(item: Any) -> bytes:
     try:
         return orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError):
-        # Numbers beyond 64 bits, lone surrogates.
-        return json.dumps(item, sort_keys=True).encode()
+        # Nested too deep, numbers beyond 64 bits, lone surrogates.
+        return json.dumps(shallow(item), sort_keys=True).encode()

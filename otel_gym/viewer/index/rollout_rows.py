@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -24,6 +25,7 @@ from otel_gym.viewer.index.call_row import call_row
 from otel_gym.viewer.index.scan import FileState
 from otel_gym.viewer.index.schema import CallRow
 from otel_gym.viewer.index.summary_row import name_columns, summary_columns
+from otel_gym.viewer.nesting import shallow
 
 logger = logging.getLogger(__name__)
 
@@ -140,16 +142,18 @@ class RolloutReader:
             if raw is None:
                 read.damaged += 1
             else:
-                read.calls.append(
-                    call_row(
-                        raw,
-                        number=read.lines,
-                        offset_bytes=offset,
-                        length_bytes=len(line),
-                        names=names,
-                        seen=seen,
-                    )
+                row = functools.partial(
+                    call_row,
+                    number=read.lines,
+                    offset_bytes=offset,
+                    length_bytes=len(line),
+                    names=names,
+                    seen=seen,
                 )
+                try:
+                    read.calls.append(row(raw))
+                except RecursionError:
+                    read.calls.append(row(shallow(raw)))
             read.lines += 1
 
     def _small(self, rollout_id: str, state: FileState) -> bytes | None:
