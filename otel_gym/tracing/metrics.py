@@ -12,10 +12,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from otel_gym.capture.layout import Layout
+from otel_gym.capture.pending import pending_calls
 from otel_gym.correlation.run import Run
 from otel_gym.counters import COUNTERS, counted, counted_by_label
 from otel_gym.tracing.call_metrics import CallMetrics
+from otel_gym.tracing.process_metrics import HISTOGRAMS
 from otel_gym.tracing.semconv import SCOPE_NAME, naming
+from otel_gym.tracing.served_metrics import ServedMetrics, served_counter
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -36,24 +40,6 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "otel_gym.calls.pending": ("{call}", "Calls that have begun and are not recorded yet."),
 }
 """Observed values: unit and meaning."""
-HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
-    "otel_gym.write.duration": (
-        "s",
-        "Appending and syncing one group of records.",
-        (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0),
-    ),
-    "otel_gym.fsync.duration": (
-        "s",
-        "Syncing one group of records.",
-        (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0),
-    ),
-    "otel_gym.write.batch_size": (
-        "{record}",
-        "Records made durable together.",
-        (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
-    ),
-}
-"""Distributions: unit, meaning, buckets."""
 
 
 class BatchListening(Protocol):
@@ -78,6 +64,7 @@ class Metrics:
         self._provider = provider
         self._writer = writer
         self._pipeline = pipeline
+        self._served: ServedMetrics | None = None
         meter = provider.get_meter(SCOPE_NAME, _version(), schema_url=naming(versions).schema_url)
         self.calls = CallMetrics(meter, versions)
         self._install_self_metrics(meter)
@@ -85,12 +72,18 @@ class Metrics:
             pipeline.on_span = self.calls.on_span
         if (listen := getattr(writer, "add_batch_listener", None)) is not None:
             listen(self.on_batch)
+        if writer is None and pipeline is not None and pipeline.follows:
+            # A sidecar speaks for the serving processes too, which export nothing themselves.
+            self._served = ServedMetrics(pipeline.directory, self._record).start()
 
     def on_batch(self, records: int, write_s: float, fsync_s: float) -> None:
         """Counts one batch of a writer."""
-        self._batch_size.record(records)
-        self._write.record(write_s)
-        self._fsync.record(fsync_s)
+        self._record("otel_gym.write.batch_size", records)
+        self._record("otel_gym.write.duration", write_s)
+        self._record("otel_gym.fsync.duration", fsync_s)
+
+    def _record(self, name: str, value: float) -> None:
+        self._histograms[name].record(value)
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Exports what was counted so far; whether that worked."""
@@ -100,6 +93,8 @@ class Metrics:
         """Exports for the last time, within `timeout_s`."""
         if self._pipeline is not None:
             self._pipeline.on_span = None
+        if self._served is not None:
+            self._served.close()
         self._provider.shutdown(timeout_millis=timeout_s * 1000)
 
     def _install_self_metrics(self, meter: Meter) -> None:
@@ -107,9 +102,11 @@ class Metrics:
 
         def counter(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
             def observe(options: CallbackOptions) -> Iterable[Observation]:
-                parts = counted_by_label(name)
+                value, parts = served_counter(
+                    self._served, name, counted(name), counted_by_label(name)
+                )
                 if not parts:
-                    return [Observation(counted(name))]
+                    return [Observation(value)]
                 return [
                     Observation(value, {"otel_gym.sampling.parameter": label})
                     for label, value in parts.items()
@@ -135,24 +132,30 @@ class Metrics:
 
         for name, (unit, meaning) in GAUGES.items():
             meter.create_observable_gauge(name, [gauge(observers[name])], unit, meaning)
-        self._write, self._fsync, self._batch_size = (
-            meter.create_histogram(
+        self._histograms = {
+            name: meter.create_histogram(
                 name, unit, meaning, explicit_bucket_boundaries_advisory=list(buckets)
             )
             for name, (unit, meaning, buckets) in HISTOGRAMS.items()
-        )
+        }
 
     def _queue_lengths(self) -> list[tuple[float, dict[str, str]]]:
         found: list[tuple[float, dict[str, str]]] = []
         if self._writer is not None:
             found.append((self._writer.waiting, {"otel_gym.queue.name": "writer"}))
+        elif self._served is not None and (waiting := self._served.queue("length")) is not None:
+            found.append((waiting, {"otel_gym.queue.name": "writer"}))
         if self._pipeline is not None:
             found.append((self._pipeline.queue_length, {"otel_gym.queue.name": "export"}))
         return found
 
     def _queue_bytes(self) -> list[tuple[float, dict[str, str]]]:
         found: list[tuple[float, dict[str, str]]] = []
-        waiting = getattr(self._writer, "waiting_bytes", None)
+        waiting = (
+            getattr(self._writer, "waiting_bytes", None)
+            if self._served is None
+            else self._served.queue("bytes")
+        )
         if waiting is not None:
             found.append((waiting, {"otel_gym.queue.name": "writer"}))
         if self._pipeline is not None:
@@ -163,7 +166,11 @@ class Metrics:
         return [] if self._pipeline is None else [(self._pipeline.lag_s, {})]
 
     def _pending(self) -> list[tuple[float, dict[str, str]]]:
-        return [] if self._writer is None else [(len(self._writer.store.pending()), {})]
+        if self._writer is not None:
+            return [(len(self._writer.store.pending()), {})]
+        if self._served is not None and self._pipeline is not None:
+            return [(len(pending_calls(Layout(self._pipeline.directory))), {})]
+        return []
 
 
 def install_metrics(

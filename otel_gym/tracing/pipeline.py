@@ -149,6 +149,11 @@ class Pipeline:
         return is_done
 
     @property
+    def follows(self) -> bool:
+        """Whether the files are its only source: the sidecar."""
+        return self._follow
+
+    @property
     def exported(self) -> int:
         """Spans that the backend accepted from this process."""
         return self._worker.exported
