@@ -1,10 +1,12 @@
 """*One rollout*: its trace, its calls, its tokens and its cache over time."""
 
 from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from dashboards.panels import SHARE, board, choice, lines, number, trace_view, traces_table
 
-THIS = 'otel_gym_rollout_id="$rollout"'
+THIS = 'otel_gym_rollout_id="$rollout",trace_id=~"$trace"'
+ANY_TRACE = ".*"
 RANGE = "[$__range]"
 
 
@@ -21,17 +23,24 @@ def dashboard() -> builders.Dashboard:
             "otel-gym-rollout",
             "One rollout from its first call to its last: pick or type a rollout id. Its figures come from "
             "series that live for 15 minutes after its last call and are then history in Prometheus; the "
-            "trace lives as long as Jaeger keeps it.",
+            "trace lives as long as Jaeger keeps it. A rollout id comes again in every run: with a trace id, "
+            "the figures are those of that run alone.",
+        )
+        .link(
+            builders.DashboardLink("Another rollout")
+            .type(dashboard_models.DashboardLinkType.LINK)
+            .url(f"/d/otel-gym-rollout?var-trace={ANY_TRACE}")
+            .keep_time(True)
         )
         .with_variable(
             choice(
                 "rollout",
                 "Rollout",
-                "label_values(otel_gym_rollout_calls_total, otel_gym_rollout_id)",
+                'label_values(otel_gym_rollout_calls_total{trace_id=~"$trace"}, otel_gym_rollout_id)',
                 all_values=False,
             )
         )
-        .with_variable(builders.TextBoxVariable("trace").label("Trace id").default_value("0"))
+        .with_variable(builders.TextBoxVariable("trace").label("Trace id").default_value(ANY_TRACE))
         .with_panel(
             traces_table(
                 "Trace of the rollout",
@@ -93,7 +102,7 @@ def dashboard() -> builders.Dashboard:
             trace_view(
                 "Calls",
                 "Which calls did it make, in which order, side by side or one after the other, and where is "
-                "time outside the model? Set by a click on the trace id above.",
+                "time outside the model? Empty until you click the trace id above.",
             )
         )
         .with_panel(

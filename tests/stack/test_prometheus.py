@@ -107,6 +107,7 @@ def _filled_in(expression: str, rollout: str) -> str:
         "$model": ".*",
         "$server": ".*",
         "$rollout": rollout,
+        "$trace": ".*",
     }.items():
         expression = expression.replace(variable, value)
     assert "$" not in expression
@@ -143,9 +144,9 @@ def test_each_variable_offers_values(fed: Fed) -> None:
         for variable in board["templating"]["list"]:
             if variable["type"] != "query":
                 continue
-            found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
+            found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
             assert found is not None
-            metric, label = found.groups()
+            metric, label = _filled_in(found[1], ""), found[2]
             values = get_json(
                 f"{fed.stack.prometheus.url}/api/v1/label/{label}/values", **{"match[]": metric}
             )["data"]
@@ -229,6 +230,42 @@ def test_a_backfill_is_stored_but_not_counted(fed: Fed) -> None:
     assert (
         fed.stack.prometheus.query('otel_gym_rollout_calls_total{otel_gym_rollout_id="past"}') == []
     )
+
+
+def test_a_rollout_is_told_apart_from_its_namesake_of_another_run(fed: Fed) -> None:
+    """Two runs that have a rollout of one id: chosen by its trace, as the dashboards' links do it, each has its own
+    figures and is the only one to choose; and no span in the store has the label as an attribute."""
+    traces = {}
+    for run, calls in (("one run", 3), ("another run", 5)):
+        spans = rollout_spans(f"{run}: 0-0", calls)
+        for span in spans:
+            for attribute in span.attributes:
+                if attribute.key == "otel_gym.rollout.id":
+                    attribute.value.string_value = "namesake"
+        post_spans(fed.stack.collector.otlp_http, spans)
+        traces[spans[0].trace_id.hex()] = calls
+    panel = next(p for p in boards()["one_rollout"]["panels"] if p["type"] == "stat")
+    assert panel["title"] == "Calls"
+    (choice,) = (
+        variable["query"]["query"]
+        for variable in boards()["one_rollout"]["templating"]["list"]
+        if variable["name"] == "rollout"
+    )
+    series, label = choice.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
+    for trace, calls in traces.items():
+        query = panel["targets"][0]["expr"].replace("$trace", trace).replace("$rollout", "namesake")
+        query = query.replace("$__range", "15m")
+        _until(lambda query=query, calls=calls: _value(fed.stack, query) == calls, query)
+        names = get_json(
+            f"{fed.stack.prometheus.url}/api/v1/label/{label}/values",
+            **{"match[]": series.replace("$trace", trace)},
+        )["data"]
+        assert names == ["namesake"]
+        stored = fed.stack.jaeger.trace(trace)
+        assert stored is not None
+        keys = {tag["key"] for span in stored["spans"] for tag in span["tags"]}
+        assert "otel_gym.rollout.id" in keys
+        assert "trace_id" not in keys
 
 
 def test_rollout_ids_stay_in_their_own_series(fed: Fed) -> None:
