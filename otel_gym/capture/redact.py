@@ -3,7 +3,8 @@
 A path is a small JSON path: `request.messages[*].content`, `$.response.choices[0].message.content`, `request.metadata.*`, `request..api_key` (a field of
 that name at any depth). The first step is `request` or `response`.
 
-Raw text cannot be redacted by path, so a record whose request (response) paths are configured keeps no raw form of that body.
+Raw text cannot be redacted by path, so a record whose request (response) paths are configured keeps no raw form of that body, and with any path no message of an
+exception, which may quote either.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class Redactor:
             if record[key] is not None:
                 record[key] = REDACTED
                 matched.append(key)
+        exception = record.get("exception")
+        if self._paths and isinstance(exception, Mapping) and exception.get("message"):
+            record["exception"] = {**exception, "message": REDACTED}
+            matched.append("exception.message")
         if matched:
             record["redacted"] = sorted(matched)
         return record, bool(matched)

@@ -58,6 +58,15 @@ def test_raw_text_of_a_redacted_body_is_not_kept() -> None:
     assert record["request_raw"] == REDACTED
 
 
+def test_an_exceptions_message_may_quote_a_body() -> None:
+    """With any path configured the message goes and the type stays; without paths nothing changes."""
+    raw = {**RECORD, "exception": {"type": "ValueError", "message": "cannot read: secret"}}
+    record, matched = Redactor(["response.nowhere"]).apply(raw)
+    assert matched and record["exception"] == {"type": "ValueError", "message": REDACTED}
+    assert "exception.message" in record["redacted"] and "secret" in str(raw["exception"])
+    assert Redactor([]).apply(raw) == (raw, False)
+
+
 @pytest.mark.parametrize(
     "path",
     [
