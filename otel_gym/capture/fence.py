@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_gym.capture.locks import Lock, lock, unlock
+from otel_gym.capture.private_files import open_file
 from otel_gym.errors import StoreUnavailable
 
 _WIDTH: Final = 20
@@ -19,30 +20,33 @@ _LOCK_TIMEOUT_S: Final = 30.0
 
 def read_generation(directory: str, rollout_id: str) -> int:
     """The rollout's generation; 0 where it was never cleared. Raises `OSError` for an unreadable file."""
+    return read_fence(directory, rollout_id)[0]
+
+
+def read_fence(directory: str, rollout_id: str) -> tuple[int, int]:
+    """(generation, how many records were removed by all clears); zeros where it was never cleared. Raises `OSError` for an unreadable file."""
     try:
         descriptor = os.open(
-            f"{directory}/{rollout_id}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            f"{directory}/{rollout_id}",
+            os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
         )
     except FileNotFoundError:
-        return 0
+        return 0, 0
     try:
-        return _parse(os.pread(descriptor, 2 * _WIDTH + 2, 0))[0]
+        return _parse(os.pread(descriptor, 2 * _WIDTH + 2, 0))
     finally:
         os.close(descriptor)
 
 
 def read_cleared(directory: Path, rollout_id: str) -> int:
-    """How many records were removed from the rollout by all its clears."""
-    try:
-        return _parse((directory / rollout_id).read_bytes())[1]
-    except FileNotFoundError:
-        return 0
+    """How many records were removed from the rollout by all its clears. Raises `OSError` for an unreadable file."""
+    return read_fence(os.fspath(directory), rollout_id)[1]
 
 
 def raise_generation(directory: Path, rollout_id: str, mode: int, cleared: int = 0) -> int:
     """Raise the rollout's generation by one (by none where only `cleared` records are added) and return it.
 
-    Durable when it returns. Raises `StoreUnavailable` where another process holds the file for half a minute, else `OSError`.
+    Durable when it returns and the directory is synced. Raises `StoreUnavailable` where another process holds the file for half a minute, else `OSError`.
     """
     return _update(directory, rollout_id, mode, step=1, cleared=cleared)
 
@@ -54,7 +58,7 @@ def add_cleared(directory: Path, rollout_id: str, mode: int, cleared: int) -> No
 
 def _update(directory: Path, rollout_id: str, mode: int, *, step: int, cleared: int) -> int:
     path = directory / rollout_id
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    descriptor = open_file(path, mode)
     held = Lock.BUSY
     try:
         held = lock(descriptor, _LOCK_TIMEOUT_S)

@@ -73,14 +73,16 @@ class ProcessIdentity:
     def is_alive(self, last_heartbeat_at: float | None) -> bool:
         """Whether the process still lives.
 
-        On this host and in this pid namespace that is certain. Elsewhere it is judged by `last_heartbeat_at` (Unix seconds of the file server's clock,
-        null where there was none).
+        On this host, since its last boot and in this pid namespace that is certain. Elsewhere it is judged by `last_heartbeat_at` (Unix seconds of the file
+        server's clock, null where there was none): another boot of a host of this name may be an earlier one, or another machine's, as those of containers
+        and virtual machines that share a name.
         """
-        if self.host == socket.gethostname():
-            if self.boot_id != _boot_id():
-                return False
-            if self.pid_namespace == _pid_namespace():
-                return self._runs_here()
+        if (self.host, self.boot_id, self.pid_namespace) == (
+            socket.gethostname(),
+            _boot_id(),
+            _pid_namespace(),
+        ):
+            return self._runs_here()
         return last_heartbeat_at is not None and time.time() - last_heartbeat_at < SILENCE_S
 
     def _runs_here(self) -> bool:

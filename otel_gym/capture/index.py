@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from otel_gym.capture.open_files import make_directories
-from otel_gym.capture.producer import replace_file
+from otel_gym.capture.private_files import read_file, replace_file
 from otel_gym.capture.source import Source
 from otel_gym.errors import StoreError
 
@@ -55,8 +55,10 @@ def find(store: CaptureStore, rollout_id: str, model_call_id: str) -> Entry | No
 
 def _check(source: Source, place: tuple[int, int], model_call_id: str) -> Entry | None:
     offset, length = place
+    if offset + length > source.length_bytes:
+        return None
     data = source.read(offset, length)
-    if len(data) != length or not data.endswith(b"\n"):
+    if len(data) != length:
         return None
     try:
         record = orjson.loads(data)
@@ -80,13 +82,22 @@ def _extend(store: CaptureStore, rollout_id: str, index: _Index) -> None:
 
 def _load(path: Path) -> _Index:
     try:
-        values = orjson.loads(path.read_bytes())
+        values = orjson.loads(read_file(path))
         return _Index(
-            int(values["end"]),
-            {str(name): (int(place[0]), int(place[1])) for name, place in values["places"].items()},
+            _length(values["end"]),
+            {
+                str(name): (_length(offset), _length(length))
+                for name, (offset, length) in values["places"].items()
+            },
         )
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, StoreError, ValueError, KeyError, TypeError, AttributeError):
         return _Index(0, {})
+
+
+def _length(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError
+    return value
 
 
 def _save(store: CaptureStore, path: Path, index: _Index) -> None:

@@ -6,20 +6,14 @@ record and never will.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
-from otel_gym.capture.fence import read_cleared, read_generation
-from otel_gym.capture.layout import INCOMPLETE, PACKED, RECORDS, STALE
-from otel_gym.capture.pending import PendingCall, claims_files, pending_calls
+from otel_gym.capture.ledger_files import DirectoryFiles, Exported, Fences, exported_ranges
+from otel_gym.capture.pending import Claims, PendingCall, claims_files, outstanding
 from otel_gym.capture.producer import StatusRead, read_statuses
 from otel_gym.capture.source import RecordLine
 from otel_gym.capture.store import CaptureStore
@@ -100,6 +94,8 @@ class Ledger:
     """Given-up records beyond those that a producer names."""
     begun_unaccounted: int = 0
     """Calls that producers say they began and that no file accounts for."""
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Claims and status files that cannot be read or are damaged, with the reason: what they said is lost."""
     producers_live: int = 0
     producers_dead: int = 0
     """Producers that ended without closing; a crash, or SIGKILL."""
@@ -113,6 +109,7 @@ class Ledger:
             and not self.invalid_ids
             and not self.lost_unnamed
             and not self.begun_unaccounted
+            and not self.unusable
         )
 
     def totals(self) -> dict[str, int]:
@@ -139,6 +136,7 @@ class Ledger:
             "invalid_files": self.invalid_files,
             "lost_unnamed": self.lost_unnamed,
             "begun_unaccounted": self.begun_unaccounted,
+            "unusable": self.unusable,
             "producers": {"live": self.producers_live, "dead": self.producers_dead},
             "rollouts": [
                 {**asdict(rollout), "missing": rollout.missing, "whole": rollout.whole}
@@ -150,10 +148,14 @@ class Ledger:
 def read_ledger(store: CaptureStore) -> Ledger:
     """Account for every call of the directory. Files are read once, in constant memory but for the ids of one rollout. Raises `OSError`."""
     ledger = Ledger(directory=os.fspath(store.root))
-    begun, statuses = _producers(store, ledger)
+    statuses = list(read_statuses(store.layout, ledger.unusable))
     # Claims before records: a call that settles in between is then found recorded, not lost from sight.
+    claims = list(claims_files(store.layout, ledger.unusable))
+    begun = _producers(statuses, claims, ledger)
+    files = DirectoryFiles.of(store.layout)
+    fences = Fences(store.layout)
     pending: dict[str, list[PendingCall]] = {}
-    for call in pending_calls(store.layout):
+    for call in outstanding(claims, fences.generation):
         pending.setdefault(call.rollout_id, []).append(call)
     lost: dict[str, dict[str, int]] = {}
     unclaimed: Counter[str] = Counter()
@@ -161,18 +163,23 @@ def read_ledger(store: CaptureStore) -> Ledger:
         for loss in status.lost:
             lost.setdefault(loss.rollout_id, {})[loss.model_call_id] = loss.generation
         unclaimed.update(status.unclaimed)
-    exported = _exported(store)
+    exported = exported_ranges(store.layout)
+    ledger.invalid_files = files.invalid
     accounted = 0
-    for rollout_id in _rollout_ids(store, ledger, {*pending, *lost, *unclaimed}):
+    for rollout_id in sorted({*files.rollouts, *filter(is_valid, {*pending, *lost, *unclaimed})}):
         account = RolloutLedger(rollout_id, unclaimed=unclaimed[rollout_id])
-        account.incomplete_marker = store.is_incomplete(rollout_id)
-        account.cleared = read_cleared(store.layout.generations, rollout_id)
-        seen = _read_records(store, account, exported)
-        late = {
-            str(line.record.get("model_call_id"))
-            for line in _readable(store.iter_stale(rollout_id), account)
-            if line.record is not None
-        }
+        account.incomplete_marker = rollout_id in files.incomplete
+        seen, claimed = _read_records(store, account, exported)
+        # The fence after the records: what a clear removes in between is counted by one of them.
+        attempt, account.cleared = fences.of(rollout_id)
+        account.unreadable = account.unreadable or fences.unreadable.get(rollout_id)
+        late = set()
+        if rollout_id in files.stale:
+            late = {
+                str(line.record.get("model_call_id"))
+                for line in _readable(store.iter_stale(rollout_id), account)
+                if line.record is not None
+            }
         account.stale = len(late)
         gone = {
             call.model_call_id: call
@@ -184,7 +191,6 @@ def read_ledger(store: CaptureStore) -> Ledger:
             for name, generation in lost.get(rollout_id, {}).items()
             if name not in seen and name not in late
         }
-        attempt = _generation(store, rollout_id)
         current = {name: call for name, call in gone.items() if not call.stale}
         given_up = {name for name, call in current.items() if call.lost}
         given_up |= {name for name, began in losses.items() if not 0 <= began < attempt}
@@ -195,16 +201,16 @@ def read_ledger(store: CaptureStore) -> Ledger:
         account.pending_dead = len(waiting) - account.pending_live
         account.recorded = len(seen)
         account.started = len(seen) + len(given_up) + len(waiting)
-        accounted += account.started + account.stale + account.cleared + superseded
+        accounted += claimed + len(given_up) + len(waiting)
+        accounted += account.stale + account.cleared + superseded
         ledger.rollouts.append(account)
     ledger.begun_unaccounted = max(0, begun - accounted - ledger.lost_unnamed)
     return ledger
 
 
-def _producers(store: CaptureStore, ledger: Ledger) -> tuple[int, list[StatusRead]]:
-    """(calls that all producers began, their statuses)."""
+def _producers(statuses: list[StatusRead], files: list[Claims], ledger: Ledger) -> int:
+    """How many calls all producers began."""
     begun: dict[str, int] = {}
-    statuses = list(read_statuses(store.layout))
     for status in statuses:
         begun[status.identity.producer] = status.begun
         ledger.unprefixed += status.unprefixed
@@ -217,39 +223,24 @@ def _producers(store: CaptureStore, ledger: Ledger) -> tuple[int, list[StatusRea
         ledger.lost_unnamed += status.lost_more
         ledger.producers_live += status.alive
         ledger.producers_dead += not status.alive and not status.closed
-    for claims, _ in claims_files(store.layout):
+    for file in files:
+        claims = file.read
+        if claims.identity is None:
+            ledger.unusable[file.name] = "does not say whose it is"
+        elif claims.damaged and not file.alive:
+            ledger.unusable[file.name] = f"{claims.damaged} claims cannot be read"
         if claims.identity is not None:
             name = claims.identity.producer
             begun[name] = max(begun.get(name, 0), claims.begun)
-    return sum(begun.values()), statuses
-
-
-def _rollout_ids(store: CaptureStore, ledger: Ledger, claimed: set[str]) -> list[str]:
-    ids = set(claimed)
-    for directory in (store.root, store.layout.generations):
-        with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
-            for entry in entries:
-                if directory is not store.root:
-                    ids.add(entry.name)
-                    continue
-                for suffix in (RECORDS, PACKED, INCOMPLETE, STALE):
-                    rollout_id = entry.name.removesuffix(suffix)
-                    if rollout_id != entry.name:
-                        if is_valid(rollout_id):
-                            ids.add(rollout_id)
-                        elif not entry.name.endswith(".tmp"):
-                            ledger.invalid_files.append(entry.name)
-                        break
-    ledger.invalid_files.sort()
-    return sorted(name for name in ids if is_valid(name))
+    return sum(begun.values())
 
 
 def _read_records(
-    store: CaptureStore, account: RolloutLedger, exported: _Exported | None
-) -> set[str]:
-    """Read the rollout's file into its account; the ids of its calls."""
+    store: CaptureStore, account: RolloutLedger, exported: Exported | None
+) -> tuple[set[str], int]:
+    """Read the rollout's file into its account; (ids of its calls, how many a producer of ours may have claimed)."""
     seen: set[str] = set()
-    unnamed = 0
+    unnamed = claimed = 0
     if exported is not None:
         account.exported = 0
     for line in _readable(store.iter_lines(account.rollout_id), account):
@@ -263,15 +254,18 @@ def _read_records(
         if not isinstance(name, str):
             unnamed += 1
             name = f"\x00{unnamed}"
-        account.duplicates += name in seen
-        seen.add(name)
+        if name in seen:
+            account.duplicates += 1
+        else:
+            seen.add(name)
+            claimed += "schema" in record
         account.oversized += bool(record.get("request_cut") or record.get("response_cut"))
         account.redacted += "redacted" in record
         account.without_usage += _lacks_usage(record)
         account.clock_anomalies += _ran_backwards(record)
         if exported is not None and account.exported is not None:
             account.exported += exported.has(account.rollout_id, line.offset_bytes)
-    return seen
+    return seen, claimed
 
 
 def _readable(lines: Iterator[RecordLine], account: RolloutLedger) -> Iterator[RecordLine]:
@@ -297,47 +291,3 @@ def _ran_backwards(record: dict[str, Any]) -> bool:
         and isinstance(completed, (int, float))
         and completed < started - CLOCK_TOLERANCE_S
     )
-
-
-def _generation(store: CaptureStore, rollout_id: str) -> int:
-    try:
-        return read_generation(os.fspath(store.layout.generations), rollout_id)
-    except OSError:
-        return 0
-
-
-class _Exported:
-    """The byte ranges that backends have accepted, from the export's journals."""
-
-    def __init__(self, journals: list[Path]) -> None:
-        ranges: dict[str, list[tuple[int, int]]] = {}
-        for journal in journals:
-            with journal.open("rb") as file:
-                for line in file:
-                    with contextlib.suppress(ValueError, TypeError):
-                        name, _, start, end = orjson.loads(line)
-                        ranges.setdefault(name, []).append((int(start), int(end)))
-        self._merged = {name: _merge(spans) for name, spans in ranges.items()}
-
-    def has(self, rollout_id: str, offset: int) -> bool:
-        """Whether the line at this offset was accepted by at least one backend."""
-        starts, ends = self._merged.get(rollout_id + RECORDS, ([], []))
-        at = bisect_right(starts, offset) - 1
-        return at >= 0 and offset < ends[at]
-
-
-def _merge(spans: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    starts: list[int] = []
-    ends: list[int] = []
-    for start, end in sorted(spans):
-        if ends and start <= ends[-1]:
-            ends[-1] = max(ends[-1], end)
-        else:
-            starts.append(start)
-            ends.append(end)
-    return starts, ends
-
-
-def _exported(store: CaptureStore) -> _Exported | None:
-    journals = sorted((store.layout.private / "cursors").glob("*.jsonl"))
-    return _Exported(journals) if journals else None

@@ -22,6 +22,8 @@ from otel_gym.errors import StoreError
 
 FRAME_BYTES: Final = 4 * 1024 * 1024
 """Uncompressed length at which a frame ends, at the next line's end."""
+LONGEST_FRAME_BYTES: Final = 64 * 1024 * 1024
+"""Uncompressed length at which a frame ends in the middle of a line."""
 DEFAULT_IDLE_S: Final = 60.0
 _LOCK_TIMEOUT_S: Final = 5.0
 
@@ -55,23 +57,35 @@ def pack_rollout(
     try:
         held = lock(descriptor, _LOCK_TIMEOUT_S)
         found = os.fstat(descriptor)
+        if not _is_at(
+            records, found
+        ):  # cleared or packed meanwhile: what stands there now is not locked
+            return PackOutcome(rollout_id, "open")
         if held is not Lock.HELD or time.time() - found.st_mtime < idle_s:
             return PackOutcome(rollout_id, "open", found.st_size)
         if any(call.alive and not call.stale for call in store.pending(rollout_id)):
             return PackOutcome(rollout_id, "open", found.st_size)
         if found.st_size and os.pread(descriptor, 1, found.st_size - 1) != b"\n":
             return PackOutcome(rollout_id, "open", found.st_size)
-        _pack(store, records, packed, descriptor, found.st_size, level)
-        return PackOutcome(rollout_id, "packed", found.st_size, packed.stat().st_size)
+        packed_bytes = _pack(store, records, packed, descriptor, found.st_size, level)
+        return PackOutcome(rollout_id, "packed", found.st_size, packed_bytes)
     finally:
         if held is Lock.HELD:
             unlock(descriptor)
         os.close(descriptor)
 
 
+def _is_at(path: Path, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), found)
+    except FileNotFoundError:
+        return False
+
+
 def _pack(
     store: CaptureStore, records: Path, packed: Path, descriptor: int, size: int, level: int
-) -> None:
+) -> int:
+    """Length of the packed file, which holds everything now; the plain one is gone."""
     with Source(records, packed, settle=False) as source:
         if (
             source.facts is not None
@@ -94,8 +108,10 @@ def _pack(
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
+    packed_bytes = packed.stat().st_size
     os.unlink(records)
     sync_directory(store.root)
+    return packed_bytes
 
 
 def _compress(
@@ -133,12 +149,15 @@ def _compress(
 
 
 def _frames(source: Source) -> Iterator[bytes]:
-    """The bytes in blocks that end at line ends, where lines are not longer than a block."""
+    """The bytes in blocks that end at line ends, but for lines that are longer than a frame may be."""
     block = bytearray()
     for chunk in source.chunks(min(FRAME_BYTES, 1 << 20)):
+        searched = len(block) if len(block) >= FRAME_BYTES else 0
         block += chunk
         if len(block) >= FRAME_BYTES:
-            end = block.rfind(b"\n") + 1
+            end = block.rfind(b"\n", searched) + 1
+            if not end and len(block) >= LONGEST_FRAME_BYTES:
+                end = len(block)
             if end:
                 yield bytes(block[:end])
                 del block[:end]

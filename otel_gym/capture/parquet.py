@@ -14,10 +14,12 @@ from typing import Any, Final
 import orjson
 from pydantic import ValidationError
 
+from otel_gym.capture.line import encode_line
+from otel_gym.capture.private_files import open_file
 from otel_gym.capture.record import build_model_call_record
 from otel_gym.capture.source import RecordLine
 from otel_gym.capture.store import CaptureStore
-from otel_gym.errors import UsageProblem
+from otel_gym.errors import StoreError, UsageProblem
 
 GROUP_BYTES: Final = 32 * 1024 * 1024
 GROUP_ROWS: Final = 10_000
@@ -68,6 +70,7 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Column types. `extra` is a JSON object of the raw record's remaining keys; `invalid` says why typed columns are null; times are UTC microseconds."""
 
+_YEAR_10000_S: Final = 253_402_300_800
 _JSON: Final = frozenset({"tool_calls", "request", "response"})
 _TAKEN: Final = frozenset(
     {
@@ -89,12 +92,14 @@ class ExportOutcome:
     """Lines that are no record, and have no row."""
     invalid_records: int
     """Records whose fields have wrong types: their row holds the payloads and the reason."""
+    unreadable: dict[str, str]
+    """Rollouts whose file cannot be read (to its end), with the reason."""
 
 
 def export_parquet(store: CaptureStore, out: Path) -> ExportOutcome:
-    """Write all records of the directory to `out`, which appears when it is whole.
+    """Write all records of the directory to `out`, which appears when it is whole, with the store's file mode.
 
-    Raises `UsageProblem` without pyarrow, `StoreError` or `OSError` for unreadable files.
+    Raises `UsageProblem` without pyarrow or where `out` cannot be written.
     """
     try:
         import pyarrow as pa
@@ -115,20 +120,29 @@ def export_parquet(store: CaptureStore, out: Path) -> ExportOutcome:
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     counts = _Counts()
     try:
-        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        temporary.unlink(missing_ok=True)  # of an export that was killed
+        with (
+            os.fdopen(open_file(temporary, store.file_mode), "wb") as file,
+            pq.ParquetWriter(file, schema, compression="zstd") as writer,
+        ):
             for rows in _groups(store, counts):
                 columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
                 writer.write_table(pa.table(columns, schema=schema))
         os.replace(temporary, out)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UsageProblem(f"{out}: cannot be written: {error.strerror or error}") from error
         raise
-    return ExportOutcome(counts.rollouts, counts.calls, counts.damaged, counts.invalid)
+    return ExportOutcome(
+        counts.rollouts, counts.calls, counts.damaged, counts.invalid, counts.unreadable
+    )
 
 
 class _Counts:
     def __init__(self) -> None:
         self.rollouts = self.calls = self.damaged = self.invalid = 0
+        self.unreadable: dict[str, str] = {}
 
 
 def _groups(store: CaptureStore, counts: _Counts) -> Iterator[list[dict[str, Any]]]:
@@ -137,7 +151,7 @@ def _groups(store: CaptureStore, counts: _Counts) -> Iterator[list[dict[str, Any
     for rollout_id in store.rollouts():
         counts.rollouts += 1
         index = 0
-        for line in store.iter_lines(rollout_id):
+        for line in _lines(store, rollout_id, counts):
             if line.record is None:
                 counts.damaged += 1
                 continue
@@ -152,6 +166,13 @@ def _groups(store: CaptureStore, counts: _Counts) -> Iterator[list[dict[str, Any
                 rows, size = [], 0
     if rows:
         yield rows
+
+
+def _lines(store: CaptureStore, rollout_id: str, counts: _Counts) -> Iterator[RecordLine]:
+    try:
+        yield from store.iter_lines(rollout_id)
+    except (OSError, StoreError) as error:
+        counts.unreadable[rollout_id] = str(error)
 
 
 def row_of(rollout_id: str, index: int, line: RecordLine, raw: dict[str, Any]) -> dict[str, Any]:
@@ -195,11 +216,16 @@ def row_of(rollout_id: str, index: int, line: RecordLine, raw: dict[str, Any]) -
 def _text(value: Any) -> str | None:
     if value is None:
         return None
-    return orjson.dumps(value, default=str).decode("utf-8", "replace")
+    try:
+        return orjson.dumps(value, default=str).decode("utf-8", "replace")
+    except TypeError:  # another producer's line, nested deeper than orjson writes
+        line = encode_line({"": value})
+        return line.removeprefix(b'{"":').removesuffix(b"}\n").decode("utf-8", "replace")
 
 
 def _microseconds(value: float | None) -> int | None:
-    return None if value is None else _bounded(round(value * 1e6), 63)
+    """UTC microseconds; null for a time that no calendar of the readers holds, such as one that was written in milliseconds."""
+    return None if value is None or not 0 <= value < _YEAR_10000_S else round(value * 1e6)
 
 
 def _bounded(value: int | None, bits: int) -> int | None:

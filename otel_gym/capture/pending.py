@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,20 +45,39 @@ class Quiescence:
         return self.settled
 
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims file of one producer."""
+
+    name: str
+    read: ClaimsRead
+    alive: bool
+    """Whether the producer still lives; one that cannot be told counts as dead."""
+
+
 def pending_calls(layout: Layout, rollout_id: str | None = None) -> list[PendingCall]:
     """The outstanding calls of one rollout or of all, oldest first. Raises `OSError`."""
-    calls: list[PendingCall] = []
     generations: dict[str, int] = {}
-    for claims, heartbeat in claims_files(layout):
+
+    def generation(slot_rollout_id: str) -> int:
+        if slot_rollout_id not in generations:
+            generations[slot_rollout_id] = read_generation(
+                os.fspath(layout.generations), slot_rollout_id
+            )
+        return generations[slot_rollout_id]
+
+    return outstanding(claims_files(layout), generation, rollout_id)
+
+
+def outstanding(
+    files: Iterable[Claims], generation: Callable[[str], int], rollout_id: str | None = None
+) -> list[PendingCall]:
+    """The outstanding calls of some claims files, oldest first; `generation` says that of a rollout."""
+    calls: list[PendingCall] = []
+    for file in files:
+        claims, alive = file.read, file.alive
         wanted = [s for s in claims.slots if rollout_id is None or s.rollout_id == rollout_id]
-        if not wanted:
-            continue
-        alive = claims.identity is not None and claims.identity.is_alive(heartbeat)
         for slot in wanted:
-            if slot.rollout_id not in generations:
-                generations[slot.rollout_id] = read_generation(
-                    os.fspath(layout.generations), slot.rollout_id
-                )
             calls.append(
                 PendingCall(
                     rollout_id=slot.rollout_id,
@@ -67,15 +86,18 @@ def pending_calls(layout: Layout, rollout_id: str | None = None) -> list[Pending
                     started_at=slot.started_at,
                     producer=claims.identity.producer if claims.identity else "",
                     alive=alive,
-                    stale=slot.generation < generations[slot.rollout_id],
+                    stale=slot.generation < generation(slot.rollout_id),
                     lost=slot.state == "lost",
                 )
             )
     return sorted(calls, key=lambda call: call.started_at)
 
 
-def claims_files(layout: Layout) -> Iterator[tuple[ClaimsRead, float | None]]:
-    """Every claims file of the directory with its producer's last heartbeat. Raises `OSError`."""
+def claims_files(layout: Layout, unusable: dict[str, str] | None = None) -> Iterator[Claims]:
+    """Every claims file of the directory.
+
+    A file that cannot be read raises `OSError`, or goes into `unusable`, by its name, with the reason.
+    """
     try:
         names = sorted(entry.name for entry in os.scandir(layout.claims))
     except FileNotFoundError:
@@ -91,9 +113,20 @@ def claims_files(layout: Layout) -> Iterator[tuple[ClaimsRead, float | None]]:
                 claims = read_claims(path)
         except FileNotFoundError:
             continue
-        producer = claims.identity.producer if claims.identity else name.removesuffix(".claims")
-        try:
-            heartbeat = os.stat(layout.producers / f"{producer}.json").st_mtime
-        except FileNotFoundError:
-            heartbeat = None
-        yield claims, heartbeat
+        except OSError as error:
+            if unusable is None:
+                raise
+            unusable[name] = f"cannot be read: {error.strerror}"
+            continue
+        alive = claims.identity is not None and claims.identity.is_alive(
+            _heartbeat_of(layout, claims.identity.producer)
+        )
+        yield Claims(name, claims, alive)
+
+
+def _heartbeat_of(layout: Layout, producer: str) -> float | None:
+    """When a producer last wrote its status, Unix seconds; null where it never did."""
+    try:
+        return os.stat(layout.producers / f"{producer}.json").st_mtime
+    except FileNotFoundError:
+        return None

@@ -6,8 +6,6 @@ prefix, calls with invalid ids and records that were given up stay visible after
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +17,8 @@ import orjson
 
 from otel_gym.capture.identity import HEARTBEAT_S, ProcessIdentity
 from otel_gym.capture.layout import Layout
+from otel_gym.capture.private_files import read_file, replace_file
+from otel_gym.errors import StoreError
 
 MAX_NAMED: Final = 10_000
 """Most ids that are kept by name; beyond it only their number is."""
@@ -138,57 +138,31 @@ class StatusRead:
         return not self.closed and self.identity.is_alive(self.heartbeat_at)
 
 
-def read_statuses(layout: Layout) -> Iterator[StatusRead]:
-    """The status of every producer that ever wrote here; damaged files are left out. Raises `OSError`."""
-    try:
-        paths = sorted(layout.producers.glob("*.json"))
-    except FileNotFoundError:
-        return
-    for path in paths:
+def read_statuses(layout: Layout, unusable: dict[str, str]) -> Iterator[StatusRead]:
+    """The status of every producer that ever wrote here; a file that cannot be read or understood goes into `unusable`, by its name, with the reason."""
+    for path in sorted(layout.producers.glob("*.json")):
         try:
-            status = _read(path)
+            yield _read(path)
         except FileNotFoundError:
             continue
-        if status is not None:
-            yield status
+        except OSError as error:
+            unusable[path.name] = f"cannot be read: {error.strerror}"
+        except (StoreError, ValueError, KeyError, TypeError, AttributeError):
+            unusable[path.name] = "is no status file"
 
 
-def _read(path: Path) -> StatusRead | None:
+def _read(path: Path) -> StatusRead:
     heartbeat_at = path.stat().st_mtime
-    try:
-        values: dict[str, Any] = orjson.loads(path.read_bytes())
-        return StatusRead(
-            identity=ProcessIdentity.from_mapping(values["identity"]),
-            closed=bool(values["closed"]),
-            begun=int(values["begun"]),
-            heartbeat_at=heartbeat_at,
-            unprefixed=int(values["unprefixed"]),
-            invalid_ids={str(k): int(v) for k, v in values["invalid_ids"].items()},
-            invalid_more=int(values["invalid_more"]),
-            unclaimed={str(k): int(v) for k, v in values["unclaimed"].items()},
-            lost=tuple(LostCall(**call) for call in values["lost"]),
-            lost_more=int(values["lost_more"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace a small file as a whole: readers see the old or the new one. Raises `OSError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode
+    values: dict[str, Any] = orjson.loads(read_file(path))
+    return StatusRead(
+        identity=ProcessIdentity.from_mapping(values["identity"]),
+        closed=bool(values["closed"]),
+        begun=int(values["begun"]),
+        heartbeat_at=heartbeat_at,
+        unprefixed=int(values["unprefixed"]),
+        invalid_ids={str(k): int(v) for k, v in values["invalid_ids"].items()},
+        invalid_more=int(values["invalid_more"]),
+        unclaimed={str(k): int(v) for k, v in values["unclaimed"].items()},
+        lost=tuple(LostCall(**call) for call in values["lost"]),
+        lost_more=int(values["lost_more"]),
     )
-    try:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

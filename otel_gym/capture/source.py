@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -20,7 +21,10 @@ from otel_gym.errors import StoreError
 
 HEAD_BYTES: Final = 4096
 _BUFFER_BYTES: Final = 1 << 20
+_JUNK_BYTES: Final = 16 << 20
+"""Most bytes that are held of a line that does not begin like a record."""
 _LOCK_TIMEOUT_S: Final = 5.0
+_TRIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +46,29 @@ class RecordLine:
 def read_lines(records: Path, packed: Path, *, start: int = 0) -> Iterator[RecordLine]:
     """All lines that were whole when the reading began, in constant memory; `number` counts from the first one read.
 
-    `start` is an offset that a line begins at. A missing file has no lines. Raises `StoreError` for a packed file that cannot be read, else `OSError`.
+    `start` is an offset that a line begins at. A missing file has no lines. Raises `StoreError` for a file that cannot be opened or is no pack of ours, else
+    `OSError`.
     """
     number = 0
     with Source(records, packed) as source:
-        for offset, line in source.lines(start):
-            if not line.strip():
+        for offset, length, line in source.scan(start):
+            if length == len(line) and not line.strip():
                 continue
-            yield _decode(number, offset, line)
+            yield _decode(number, offset, length, line)
             number += 1
 
 
-def _decode(number: int, offset: int, line: bytes) -> RecordLine:
+def _decode(number: int, offset: int, length: int, line: bytes) -> RecordLine:
+    if length != len(line):
+        return RecordLine(number, offset, length, None, "is not JSON: it does not begin like it")
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         reason = "is torn" if not line.endswith(b"\n") else f"is not JSON: {error}"
-        return RecordLine(number, offset, len(line), None, reason)
+        return RecordLine(number, offset, length, None, reason)
     if not isinstance(value, dict):
-        return RecordLine(number, offset, len(line), None, "is not a JSON object")
-    return RecordLine(number, offset, len(line), value)
+        return RecordLine(number, offset, length, None, "is not a JSON object")
+    return RecordLine(number, offset, length, value)
 
 
 class Source:
@@ -69,13 +76,11 @@ class Source:
 
     def __init__(self, records: Path, packed: Path, *, settle: bool = True) -> None:
         """`settle` waits for an append in progress; without it the caller holds the lock."""
-        # The plain file is opened first: a pack that finishes in between leaves its bytes in both, never in neither.
-        self._plain = _open(records)
-        self._packed: int | None = None
+        self._plain, self._packed = _open_both(records, packed)
         self.facts: PackFacts | None = None
         self.plain_bytes = 0
+        self._skip = 0
         try:
-            self._packed = _open(packed)
             if self._plain is not None:
                 self.plain_bytes = (
                     _settled_size(self._plain) if settle else os.fstat(self._plain).st_size
@@ -86,10 +91,6 @@ class Source:
                     self.facts, self._plain, self.plain_bytes
                 ):
                     self._skip = self.facts.plain_bytes
-                else:
-                    self._skip = 0
-            else:
-                self._skip = 0
         except BaseException:
             self.close()
             raise
@@ -110,7 +111,12 @@ class Source:
         return self.base - self._skip
 
     def lines(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """(offset, line) of every line from `start`; the last may lack its newline."""
+        """(offset, line) of every line from `start`; the last may lack its newline, and of a long line that is no record only the head is given."""
+        for offset, _, line in self.scan(start):
+            yield offset, line
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
+        """(offset, length, line) of every line from `start`, as `lines`."""
         if self._packed is not None and start < self.base:
             yield from self._packed_lines(start)
         if self._plain is not None:
@@ -126,7 +132,7 @@ class Source:
     def read(self, offset: int, length: int) -> bytes:
         """The bytes at an offset; fewer where there are not so many."""
         if offset < self.base:
-            for _, data in self._packed_lines(offset):
+            for _, _, data in self._packed_lines(offset):
                 return data[:length]
             return b""
         if self._plain is None:
@@ -156,7 +162,7 @@ class Source:
                 file.seek(self._skip)
                 yield file, self.plain_bytes - self._skip
 
-    def _packed_lines(self, start: int) -> Iterator[tuple[int, bytes]]:
+    def _packed_lines(self, start: int) -> Iterator[tuple[int, int, bytes]]:
         """Lines of the packed part, from the frame that `start` lies in."""
         assert self._packed is not None and self.facts is not None
         at, offset = 0, 0
@@ -168,22 +174,35 @@ class Source:
             file.seek(at)
             stream = io.BufferedReader(_decompressed(file), _BUFFER_BYTES)  # type: ignore[type-var]
             stream.read(start - offset)
-            offset = start
-            while line := stream.readline():
-                yield offset, line
-                offset += len(line)
+            yield from _lines(stream, start, self.base)
 
-    def _plain_lines(self, start: int) -> Iterator[tuple[int, bytes]]:
+    def _plain_lines(self, start: int) -> Iterator[tuple[int, int, bytes]]:
         assert self._plain is not None
         position = self._skip + start
-        with os.fdopen(os.dup(self._plain), "rb", buffering=_BUFFER_BYTES) as file:
+        buffer = min(_BUFFER_BYTES, max(io.DEFAULT_BUFFER_SIZE, self.plain_bytes))
+        with os.fdopen(os.dup(self._plain), "rb", buffering=buffer) as file:
             file.seek(position)
-            while position < self.plain_bytes:
-                line = file.readline(self.plain_bytes - position)
-                if not line:
-                    return
-                yield self.base + position - self._skip, line
-                position += len(line)
+            yield from _lines(file, self.base + start, self.base + self.plain_bytes - self._skip)
+
+
+def _lines(stream: BinaryIO, offset: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, length, line) up to offset `end`; a long line that does not begin like a record is passed over, and only its head is held."""
+    while offset < end:
+        line = stream.readline(min(end - offset, _JUNK_BYTES))
+        length = len(line)
+        if not length:
+            return
+        if length == _JUNK_BYTES and not line.endswith(b"\n"):
+            if line[:1] == b"{":
+                line += stream.readline(end - offset - length)
+                length = len(line)
+            else:
+                while more := stream.readline(min(end - offset - length, _JUNK_BYTES)):
+                    length += len(more)
+                    if more.endswith(b"\n"):
+                        break
+        yield offset, length, line
+        offset += length
 
 
 def repeats_pack(facts: PackFacts, descriptor: int, size: int) -> bool:
@@ -198,6 +217,36 @@ def _decompressed(file: BinaryIO) -> BinaryIO:
     return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
 
 
+def _open_both(records: Path, packed: Path) -> tuple[int | None, int | None]:
+    """The plain and the packed file as they stood at one moment, null where there is none.
+
+    The plain one is opened first: a pack that finishes in between leaves its bytes in both, never in neither. Where more than that happened in between (packed
+    and begun anew, cleared), the path names another plain file, and both are opened again.
+    """
+    for _ in range(_TRIES):
+        plain = _open(records)
+        try:
+            found = _open(packed)
+        except BaseException:
+            if plain is not None:
+                os.close(plain)
+            raise
+        if plain is None or found is None or _names(records, plain):
+            break
+        os.close(plain)
+        os.close(found)
+    else:
+        raise StoreError(f"{records}: is replaced faster than it can be read")
+    return plain, found
+
+
+def _names(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def _open(path: Path) -> int | None:
     try:
         descriptor = os.open(
@@ -205,6 +254,10 @@ def _open(path: Path) -> int | None:
         )
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise StoreError(f"{path}: is not a regular file") from error
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(f"{path}: is not a regular file")

@@ -6,7 +6,9 @@ Reading never needs a writer's help and never disturbs one; see `otel_gym.captur
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from otel_gym.capture.line import encode_line
 from otel_gym.capture.locks import Lock, lock, unlock
 from otel_gym.capture.open_files import OpenFiles, make_directories, sync_directory
 from otel_gym.capture.pending import PendingCall, Quiescence, pending_calls
+from otel_gym.capture.private_files import open_file
 from otel_gym.capture.record import ModelCallRecord, build_model_call_record
 from otel_gym.capture.source import RecordLine, Source, read_lines
 from otel_gym.capture.written import Written
@@ -45,7 +48,10 @@ class CaptureStore:
         self.directory_mode = directory_mode
         self.layout = Layout(self.root)
         try:
-            self.root.mkdir(mode=directory_mode, parents=True, exist_ok=True)
+            if not self.root.is_dir():
+                self.root.mkdir(mode=directory_mode, parents=True, exist_ok=True)
+                with contextlib.suppress(OSError):  # somebody else made it, or it has no modes
+                    self.root.chmod(directory_mode)
             self.layout.device = self.root.stat().st_dev
         except OSError as error:
             raise StoreError(f"{self.root}: cannot be made: {error.strerror}") from error
@@ -92,12 +98,11 @@ class CaptureStore:
     def mark_incomplete(self, rollout_id: str) -> None:
         """Mark that at least one call of the rollout may be missing; durable when it returns. Raises `OSError`."""
         path = self.incomplete_path_for(rollout_id)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            descriptor = os.open(path, flags, self.file_mode)
+            descriptor = open_file(path, self.file_mode)
         except FileNotFoundError:
             make_directories(self.layout, self.directory_mode)
-            descriptor = os.open(path, flags, self.file_mode)
+            descriptor = open_file(path, self.file_mode)
         try:
             os.fsync(descriptor)
         finally:
@@ -116,6 +121,7 @@ class CaptureStore:
         checked(rollout_id)
         make_directories(self.layout, self.directory_mode)
         raise_generation(self.layout.generations, rollout_id, self.file_mode)
+        sync_directory(self.layout.generations)
         removed = self._remove_records(rollout_id)
         for path in (
             self.layout.incomplete(rollout_id),
@@ -264,12 +270,19 @@ class CaptureStore:
         return offset
 
     def _remove_records(self, rollout_id: str) -> int:
-        """Remove both forms of the records, the plain one under its lock, so that no append is cut in half; how many lines they held."""
+        """Remove both forms of the records, the plain one under its lock, so that no append is cut in half; how many lines they held.
+
+        What is no regular file is removed without looking into it.
+        """
         path, packed = self.path_for(rollout_id), self.packed_path_for(rollout_id)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+                raise
             removed = self._count_lines(path, packed)
+            if error.errno != errno.ENOENT and not stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
             packed.unlink(missing_ok=True)
             return removed
         held = Lock.BUSY

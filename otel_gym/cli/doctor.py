@@ -107,6 +107,8 @@ def _sentences(ledger: Ledger) -> list[str]:
         )
     if ledger.lost_unnamed:
         sentences.append(f"{ledger.lost_unnamed} more records were given up.")
+    for name, reason in ledger.unusable.items():
+        sentences.append(f"{name}: {reason}; what it said of its producer's calls is lost.")
     if ledger.producers_dead:
         sentences.append(f"{ledger.producers_dead} producers ended without closing.")
     if ledger.invalid_files:

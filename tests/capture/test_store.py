@@ -95,12 +95,14 @@ def test_a_symbolic_link_is_refused(store: CaptureStore, tmp_path: Path) -> None
     store.incomplete_path_for("r").symlink_to(tmp_path / "nowhere")
     with pytest.raises(StoreUnavailable):
         store.record("r", {"a": 1})
-    with pytest.raises(OSError):
+    with pytest.raises(StoreError, match="not a regular file"):
         store.read("r")
     with pytest.raises(OSError):
         store.mark_incomplete("r")
     assert target.read_text() == ""
     assert not (tmp_path / "nowhere").exists()
+    store.clear("r")
+    assert store.record("r", {"a": 1}).offset_bytes == 0 and target.exists()
 
 
 def test_a_pipe_is_refused_without_waiting(store: CaptureStore) -> None:

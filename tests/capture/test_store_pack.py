@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from otel_gym.capture import pack
+from otel_gym.capture import pack, source
 from otel_gym.capture.ledger import read_ledger
 from otel_gym.capture.packed import read_facts
 from otel_gym.capture.store import CaptureStore
@@ -149,3 +149,64 @@ def test_a_foreign_or_damaged_pack_is_said(store: CaptureStore) -> None:
         ("s", True),
     ]
     assert not ledger.whole
+
+
+def test_what_took_the_files_place_is_not_packed(
+    store: CaptureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the rollout is cleared and begun anew while pack waits for the lock, the new attempt's file, which pack has not locked, stays untouched."""
+    fill(store, 3)
+    original = pack.lock
+
+    def slow(descriptor: int, timeout_s: float) -> Any:
+        monkeypatch.setattr(pack, "lock", original)
+        other = CaptureStore(store.root)
+        other.clear("r")
+        other.record("r", {"model_call_id": "new"})
+        return original(descriptor, timeout_s)
+
+    monkeypatch.setattr(pack, "lock", slow)
+    assert pack.pack_rollout(store, "r", idle_s=0).state == "open"
+    assert store.path_for("r").exists() and not store.packed_path_for("r").exists()
+    assert [one["model_call_id"] for one in store.read("r")] == ["new"]
+
+
+def test_a_reader_between_two_packs_sees_each_record_once(
+    store: CaptureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that was held up between opening the plain and the packed file, while both changed more than once, begins again."""
+    fill(store, 5)
+    original = source._open
+    held_up = []
+
+    def slow(path: Path) -> int | None:
+        if path.name.endswith(".zst") and not held_up:
+            held_up.append(path)
+            other = CaptureStore(store.root)
+            assert pack.pack_rollout(other, "r", idle_s=0).state == "packed"
+            other.record("r", {"model_call_id": "later"})
+            assert pack.pack_rollout(other, "r", idle_s=0).state == "packed"
+        return original(path)
+
+    monkeypatch.setattr(source, "_open", slow)
+    names = [one["model_call_id"] for one in store.read("r")]
+    assert held_up and names == [*(f"c{i}" for i in range(5)), "later"]
+
+
+def test_a_line_longer_than_a_frame_is_packed_in_pieces(
+    store: CaptureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame ends in the middle of a line that is longer than a frame may be, and every record is found all the same."""
+    monkeypatch.setattr(pack, "LONGEST_FRAME_BYTES", 30_000)
+    fill(store, 5)
+    store.record("r", {"model_call_id": "long", "text": "x" * 3_000_000})
+    store.record("r", {"model_call_id": "after"})
+    before = list(store.iter_records("r"))
+    assert pack.pack_rollout(store, "r", idle_s=0).state == "packed"
+    descriptor = os.open(store.packed_path_for("r"), os.O_RDONLY)
+    facts = read_facts(descriptor, store.packed_path_for("r"))
+    os.close(descriptor)
+    assert max(length for _, length in facts.frames) < 2_500_000
+    assert list(store.iter_records("r")) == before
+    for name in ("c4", "long", "after"):
+        assert store.find("r", name) is not None
