@@ -298,6 +298,26 @@ def test_a_file_replaced_while_it_is_indexed_is_read_again(
     index.close()
 
 
+def test_a_refresh_that_is_stopped_goes_on_the_next_time(tmp_path: Path) -> None:
+    """Stopped in the middle, an index ends with what it has, says that this is not all, and the next viewer reads only the rest."""
+    directory = write_run(tmp_path / "run")
+    for number in range(1200):
+        append(directory, f"{number}-0", conversation("x", 1))
+    index = _open(directory)
+    read = index.database.writing
+    index.database.writing = lambda: (index.stop(), read())[1]  # type: ignore[method-assign,func-returns-value]
+    index.refresh()
+    assert not index.progress.first_done
+    [(done,)] = index.database.tuples("SELECT count(*) FROM rollouts")
+    assert 0 < done <= 512
+    index.close()
+    rest = _open(directory)
+    rest.refresh()
+    assert rest.progress.total == 1200 - done
+    assert rest.progress.first_done
+    rest.close()
+
+
 def test_a_fault_while_following_is_shown_and_survived(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

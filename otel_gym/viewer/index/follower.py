@@ -49,6 +49,7 @@ class Follower:
     def stop(self) -> None:
         """End the thread."""
         self._stopping = True
+        self.index.stop()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -61,7 +62,7 @@ class Follower:
         while not self._stopping:
             try:
                 self.index.refresh()
-                for prepare in self.after_refresh:
+                for prepare in () if self._stopping else self.after_refresh:
                     prepare()
             except Exception as error:  # noqa: BLE001 - the pages show the fault, and the next look may succeed
                 count("store.failures")

@@ -71,6 +71,7 @@ class Index:
         self.problem: str | None = None
         """Why the directory could not be looked at last, null when it could."""
         self._changing = threading.Lock()
+        self._stopping = False
         self._distrusted: sqlite3.Error | None = None
         self._retired: list[Database] = []
         self._states: dict[str, FileState] = {}
@@ -97,12 +98,12 @@ class Index:
             self.progress.done, self.progress.total = 0, len(stale)
             stale.extend(self._states.keys() - found.keys())
             changed = bool(stale)
-            while stale:
+            while stale and not self._stopping:
                 batch = {name: found.get(name) for name in stale[: -_BATCH_ROLLOUTS - 1 : -1]}
                 done = self._change(batch, time.monotonic() + _BATCH_S)
                 del stale[-done:]
                 self.progress.done = max(0, self.progress.total - len(stale))
-            self.progress.first_done = True
+            self.progress.first_done = not stale
             return changed
         finally:
             self.progress.running = False
@@ -192,6 +193,10 @@ class Index:
         except (StoreError, OSError):
             return None
         return None if found is None else dict(readable(found))
+
+    def stop(self) -> None:
+        """A refresh that runs ends within `_BATCH_S`, wherever it is."""
+        self._stopping = True
 
     def distrust(self, error: sqlite3.Error) -> None:
         """The database failed: the next refresh begins a new one."""
