@@ -181,7 +181,7 @@ def test_unusable_input_is_one_line_and_code_2(captures: Captures, capsys: Captu
     for arguments, words in (
         (["export", str(directory)], "no backend"),
         (["export", str(directory / "no")], "no such directory"),
-        (["export", str(directory), "--endpoint", "h:4318"], "must be an http"),
+        (["export", str(directory), "--endpoint", "h:4318"], "such as http://127.0.0.1:4318"),
         (["export", str(directory), "--endpoint", "http://h", "--out", "f"], "choose one"),
         (["export", str(directory), "--endpoint", "http://h"], "no .capture.jsonl"),
         (["export", str(directory), "--follow", "--out", "f"], "--follow"),
