@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from otel_gym.replay.errors import ReplayError
 from otel_gym.replay.int_text import parse_int_array
 from otel_gym.replay.json_values import load_json
 from otel_gym.replay.wire_texts import WIRE_TEXTS
@@ -171,6 +172,8 @@ class SuffixColumn(Column):
             [*parts, self.suffix], dtype=np.dtype(self._dtype), casting="unsafe"
         )
         joined.flags.writeable = False
+        if digest_of(joined) != self._digest:
+            raise ReplayError("a prompt stored as what it adds is not the one that was captured")
         return joined
 
 
@@ -244,14 +247,23 @@ def column_from_string(text: bytes) -> Column | None:
     if len(text) < _SHORTEST_TEXT or b'"' in text or b"\\" in text:
         return None
     characters = np.frombuffer(text, dtype=np.uint8)
-    if characters.min() < ord(" ") or characters.max() > ord("~"):
-        return None
-    return TextColumn(characters)
+    return TextColumn(characters) if _is_plain(characters) else None
+
+
+def _is_plain(characters: Array) -> bool:
+    """Whether they are all printable ASCII."""
+    return bool(characters.size and characters.min() >= ord(" ") and characters.max() <= ord("~"))
 
 
 def stored_column(dtype: str, shape: list[int], data: Array, digest: str) -> Column:
-    """A column as it was written; ValueError where data and shape disagree."""
-    return (TextColumn if dtype == _TEXT else Column)(data.reshape(shape), digest)
+    """A column as it was written; ValueError where data, shape and type disagree."""
+    if not isinstance(digest, str):
+        raise ValueError("the digest of a column is no text")
+    if dtype != _TEXT:
+        return Column(data.reshape(shape), digest)
+    if not _is_plain(data):
+        raise ValueError("a text column holds more than plain text")
+    return TextColumn(data.reshape(shape), digest)
 
 
 def array_of(dtype: str, data: bytes | memoryview) -> Array:

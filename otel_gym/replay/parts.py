@@ -141,6 +141,9 @@ def part_to_json(part: Part) -> dict[str, Any]:
 def part_from_json(value: dict[str, Any]) -> Part:
     """The part that `part_to_json` gave; KeyError or ValueError for anything else."""
     kind = value["kind"]
+    for name, text in value.items():
+        if not isinstance(text, str) and not (name == "refusal" and text is None):
+            raise ValueError(f"the {name} of a part is no text")
     if kind == TextPart.kind:
         return TextPart(value["text"], value["refusal"])
     if kind == ReasoningPart.kind:

@@ -113,6 +113,8 @@ class PromptChain:
         base_length = prompt.shape[0] + (generation.shape[0] if generation is not None else 0)
         if shared > base_length or description["shape"] != [shared + len(array)]:
             raise ValueError("a prompt extends a bundle that is too short")
+        if not isinstance(description["digest"], str):
+            raise ValueError("the digest of a prompt is no text")
         return SuffixColumn(self._last, shared, array, description["dtype"], description["digest"])
 
     def _follow(self, columns: dict[str, Column]) -> None:

@@ -23,6 +23,17 @@ class ResponseFacts:
     usage: dict[str, Any] | None = None
 
     @classmethod
+    def stored(cls, value: dict[str, Any]) -> ResponseFacts:
+        """As they were written; TypeError or ValueError for anything else."""
+        facts = cls(**value)
+        texts = (facts.response_id, facts.model, facts.status, facts.finish_reason)
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise ValueError("a fact of the response is no text")
+        if not isinstance(facts.usage, dict | None):
+            raise ValueError("the usage is no object")
+        return facts
+
+    @classmethod
     def of(cls, response: dict[str, Any]) -> ResponseFacts:
         """The facts of a Responses API answer; copies, so that a change of the answer changes no turn."""
         details = response.get("incomplete_details")

@@ -34,7 +34,7 @@ class ReplayScope:
     @classmethod
     def parse(cls, text: str) -> ReplayScope:
         """The scope that `str()` gave as `text`; ValueError for anything else."""
-        if text.startswith(SCOPE_PREFIX):
+        if isinstance(text, str) and text.startswith(SCOPE_PREFIX):
             try:
                 names = json.loads(text[len(SCOPE_PREFIX) :])
             except ValueError:

@@ -255,8 +255,10 @@ def turn_from_description(
         parts=None if parts is None else [part_from_json(part) for part in parts],
         native_items=native_items,
         scope=None if scope is None else ReplayScope.parse(scope),
-        facts=ResponseFacts(**value["facts"]),
+        facts=ResponseFacts.stored(value["facts"]),
     )
+    if not isinstance(digest, str | None):
+        raise ValueError("the digest of a turn is no text")
     turn._set("_digest", digest)
     return turn
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_gym.replay import Turn, project, restore, restore_file, snapshot
+from otel_gym.replay import Turn, project, restore, restore_file, snapshot, write_archive
 from otel_gym.replay.columns import SuffixColumn
 from otel_gym.replay.errors import (
     CaptureError,
     ContainerError,
     DamagedContainer,
+    ReplayError,
     TruncatedContainer,
     UnsupportedContainer,
 )
@@ -179,16 +181,68 @@ def test_a_prompt_equal_to_what_came_before_has_an_empty_suffix() -> None:
     ]
 
 
+def rewritten(container: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """A container with another index, its digest and lengths made right again."""
+    index_bytes = struct.unpack_from("<Q", container, 16)[0]
+    index = json.loads(container[64 : 64 + index_bytes])
+    change(index)
+    body = json.dumps(index).encode()
+    start, old_start = (-(-(64 + size) // 64) * 64 for size in (len(body), index_bytes))
+    sections = container[old_start:]
+    header = container[:16] + struct.pack("<QQ", len(body), start + len(sections))
+    header += hashlib.sha256(body).digest()
+    return (header + body).ljust(start, b"\0") + sections
+
+
 @pytest.mark.parametrize("mark", ["(a+)+$", "column:", "", "column:" + "0" * 32 + ":", None, 7])
 def test_a_head_that_does_not_fit_its_columns_is_damage(mark: Any) -> None:
     """A container made with care but with another mark is refused, never searched for it as a pattern."""
-    index_bytes = struct.unpack_from("<Q", CONTAINER, 16)[0]
-    index = json.loads(CONTAINER[64 : 64 + index_bytes])
-    index["entries"][3]["mark"] = mark
-    body = json.dumps(index).encode()
-    start, old_start = (-(-(64 + size) // 64) * 64 for size in (len(body), index_bytes))
-    sections = CONTAINER[old_start:]
-    header = CONTAINER[:16] + struct.pack("<QQ", len(body), start + len(sections))
-    header += hashlib.sha256(body).digest()
+
+    def change(index: dict[str, Any]) -> None:
+        index["entries"][3]["mark"] = mark
+
     with pytest.raises(DamagedContainer, match="entry 3"):
-        restore((header + body).ljust(start, b"\0") + sections)
+        restore(rewritten(CONTAINER, change))
+
+
+@pytest.mark.parametrize("value", [None, 7, 1.5, True, [], [1], {}, {"a": 1}, "x", "<u1", 10**30])
+def test_an_index_with_any_other_value_is_damage_or_works(value: Any) -> None:
+    """Whatever an index says, with digests made right for it: reading raises errors of this tree or nothing."""
+    index_bytes = struct.unpack_from("<Q", CONTAINER, 16)[0]
+    for place in places(json.loads(CONTAINER[64 : 64 + index_bytes])):
+
+        def change(index: Any, place: tuple[Any, ...] = place) -> None:
+            for key in place[:-1]:
+                index = index[key]
+            index[place[-1]] = value
+
+        try:
+            entries = restore(rewritten(CONTAINER, change))
+            for turn in (entry for entry in entries if isinstance(entry, Turn)):
+                assert turn.content + turn.reasoning + repr([turn, turn.native, turn.usage])
+            assert json.loads(project(entries, SCOPE).to_json()) is not None
+            assert restore(snapshot(entries)) is not None
+            assert write_archive(entries)
+        except ReplayError:
+            pass
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to each value inside a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, below in inner:
+        yield (*above, key)
+        if isinstance(below, dict | list):
+            yield from places(below, (*above, key))
+
+
+def test_a_prompt_that_is_not_the_captured_one_is_refused() -> None:
+    """A prompt put together from what it adds must have the digest of the whole one."""
+
+    def change(index: dict[str, Any]) -> None:
+        for entry in index["entries"][1:]:
+            entry["columns"][0]["digest"] = "0" * 64
+
+    entries = restore(rewritten(snapshot(growing(2)), change))
+    with pytest.raises(ReplayError, match="not the one that was captured"):
+        project(entries, SCOPE).to_json()
