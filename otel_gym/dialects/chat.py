@@ -21,7 +21,7 @@ class ChatAccumulator(ChoicesAccumulator):
     object_names = ("chat.completion.chunk", "chat.completion")
     growing = "delta"
 
-    def grow(self, slot: Choice, value: Any) -> None:
+    def grow(self, slot: Choice, value: Any, alone: bool) -> None:
         """Add a delta to the message."""
         if value.__class__ is not dict:
             self.conflict("choices.delta", value)
@@ -32,7 +32,7 @@ class ChatAccumulator(ChoicesAccumulator):
             have = message.get(key)
             if have.__class__ is Pieces and value.__class__ is str:
                 have.append(value)
-                if len(delta) == 1:
+                if alone and len(delta) == 1:
                     self.grew(message, key, value, partial(_delta_at, key=key))
             elif key == "tool_calls":
                 if value.__class__ is list:
@@ -40,6 +40,8 @@ class ChatAccumulator(ChoicesAccumulator):
                         slot.tools = ToolCalls(self.conflict)
                         message["tool_calls"] = None
                     slot.tools.add(value)
+                    if alone and len(delta) == 1 and len(value) == 1:
+                        self._arguments_grew(slot.tools, value[0])
                 elif value is None:
                     message.setdefault(key, None)
                 else:
@@ -50,6 +52,26 @@ class ChatAccumulator(ChoicesAccumulator):
                 add_named(have, value, self.conflict)
             else:
                 add_delta(message, key, value, self.conflict)
+
+    def _arguments_grew(self, tools: ToolCalls, delta: Any) -> None:
+        """Note it where a delta did nothing but append to the arguments of the call with its index."""
+        if delta.__class__ is not dict or delta.keys() != _ARGUMENTS_ONLY:
+            return
+        call = tools.numbered(delta["index"])
+        if call is None:
+            return
+        added, function = delta["function"], call.get("function")
+        if added.__class__ is not dict or len(added) != 1 or function.__class__ is not dict:
+            return
+        text = added.get("arguments")
+        if text.__class__ is str and function.get("arguments").__class__ is Pieces:
+            self.grew(
+                function,
+                "arguments",
+                text,
+                _arguments_at,
+                lambda: tools.numbered(delta["index"]) is call and call.get("function") is function,
+            )
 
     def settle_choice(self, slot: Choice) -> dict[str, Any]:
         """The message from the deltas, completed by a whole message where one was sent."""
@@ -75,6 +97,13 @@ class ChatAccumulator(ChoicesAccumulator):
                 message[key] = value
             elif have != value and value is not None:
                 self.conflict(f"choices.message.{key}", value)
+
+
+_ARGUMENTS_ONLY = frozenset({"index", "function"})
+
+
+def _arguments_at(payload: Any) -> tuple[Any, str]:
+    return payload["choices"][0]["delta"]["tool_calls"][0]["function"], "arguments"
 
 
 def _delta_at(payload: Any, key: str) -> tuple[Any, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from otel_gym.dialects.merge import add_delta, settle
+from otel_gym.dialects.merge import add_delta
 from otel_gym.dialects.reading import EventAccumulator
 from otel_gym.dialects.runs import Growth
 
@@ -54,21 +54,20 @@ class ChoicesAccumulator(EventAccumulator):
             return
         self._chunks = True
         choices = payload.pop("choices", None)
+        for key in _PADDING:
+            payload.pop(key, None)
+        repeats = payload == self._last_top
         if choices.__class__ is list:
+            alone = repeats and len(choices) == 1
             for position, choice in enumerate(choices):
                 if choice.__class__ is dict:
-                    self._choice(position, choice)
+                    self._choice(position, choice, alone)
                 elif choice is not None:
                     self.conflict("choices", choice)
         elif choices is not None:
             self.conflict("choices", choices)
-        for key in _PADDING:
-            payload.pop(key, None)
-        if payload == self._last_top:
-            if choices.__class__ is not list or len(choices) != 1:
-                self.growth = None
+        if repeats:
             return
-        self.growth = None
         self._last_top = payload
         for key, value in payload.items():
             if key in top:
@@ -108,26 +107,37 @@ class ChoicesAccumulator(EventAccumulator):
         else:
             self._top[key] = value
 
-    def _choice(self, position: int, choice: dict[str, Any]) -> None:
+    def _choice(self, position: int, choice: dict[str, Any], alone: bool) -> None:
         grown = choice.pop(self.growing, None)
         if choice == self._last_choice:
             if grown is not None:
-                self.grow(self._last_slot, grown)
+                self.grow(self._last_slot, grown, alone)
             return
         slot = self._add_choice(position, choice)
         if grown is not None:
-            self.grow(slot, grown)
-        self.growth = None
+            self.grow(slot, grown, False)
 
-    def grew(self, fields: dict[str, Any], key: str, text: str, path: Path) -> None:
-        """Note that a growing field did nothing but append `text` to `fields[key]`."""
+    def grew(
+        self,
+        fields: dict[str, Any],
+        key: str,
+        text: str,
+        path: Path,
+        and_holds: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Note that a growing field did nothing but append `text` to `fields[key]`, and would again while `and_holds`."""
+        if not self.may_begin_run():
+            return
         top, choice, target = self._last_top, self._last_choice, fields[key]
         self.growth = Growth(
             text,
             target,
             path,
             lambda: (
-                self._last_top is top and self._last_choice is choice and fields.get(key) is target
+                self._last_top is top
+                and self._last_choice is choice
+                and fields.get(key) is target
+                and and_holds()
             ),
         )
 
@@ -178,21 +188,24 @@ class ChoicesAccumulator(EventAccumulator):
             have.extend(value)
         elif have.__class__ is dict and value.__class__ is dict:
             for name, item in value.items():
-                if item is None:
+                mine = have.get(name)
+                if mine.__class__ is list and item.__class__ is list:
+                    mine.extend(item)
+                elif item is None:
                     have.setdefault(name, None)
-                elif have.get(name) is None:
+                elif mine is None:
                     have[name] = item
                 else:
                     self._extend(have, name, item)
         elif have != value:
             self.conflict(key, value)
 
-    def grow(self, slot: Choice, value: Any) -> None:
-        """Add the growing field of a chunk's choice; the dialect's own part."""
+    def grow(self, slot: Choice, value: Any, alone: bool) -> None:
+        """Add the growing field of a chunk's choice, which is `alone` where nothing else of the chunk is new; the dialect's own part."""
         raise NotImplementedError
 
     def settle_choice(self, slot: Choice) -> dict[str, Any]:
-        """The finished fields of a choice, without its index."""
+        """The finished fields of a choice, without its index and with no text that still grows."""
         raise NotImplementedError
 
     def result(self) -> dict[str, Any] | None:
@@ -213,7 +226,7 @@ class ChoicesAccumulator(EventAccumulator):
             response["usage"] = usage
         if self.error is not None:
             response["error"] = self.error
-        return settle(response)  # type: ignore[no-any-return]
+        return response
 
 
 _ABSENT: Any = object()

@@ -29,7 +29,7 @@ class MessagesAccumulator(EventAccumulator):
         super().__init__()
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._inputs: dict[int, list[str]] = {}
+        self._inputs: dict[int, Pieces] = {}
         self._last = 0
         self._next = 0
 
@@ -106,11 +106,13 @@ class MessagesAccumulator(EventAccumulator):
             if have.__class__ is Pieces and value.__class__ is str:
                 have.append(value)
                 if len(delta) == 2 and len(payload) == 3:
-                    self._grew(index, block, key, value)
+                    self._grew(index, block, key, key, value)
             elif key == "type":
                 continue
             elif key == "partial_json" and value.__class__ is str:
-                self._inputs.setdefault(index, []).append(value)
+                self._inputs.setdefault(index, Pieces()).append(value)
+                if len(delta) == 2 and len(payload) == 3:
+                    self._grew(index, self._inputs, index, key, value)
             elif key == "citation" and kind == "citations_delta":
                 citations = block.get("citations")
                 if citations.__class__ is not list:
@@ -123,14 +125,16 @@ class MessagesAccumulator(EventAccumulator):
             else:
                 add_delta(block, key, value, self.conflict)
 
-    def _grew(self, index: int, block: dict[str, Any], key: str, text: str) -> None:
-        """Note that an event did nothing but append to a field of a block."""
-        target = block[key]
+    def _grew(self, index: int, holder: dict[Any, Any], at: object, key: str, text: str) -> None:
+        """Note that an event did nothing but append the delta's `key` to `holder[at]`."""
+        if not self.may_begin_run():
+            return
+        block, target = self._blocks.get(index), holder[at]
         self.growth = Growth(
             text,
             target,
             lambda payload: (payload["delta"], key),
-            lambda: self._blocks.get(index) is block and block.get(key) is target,
+            lambda: self._blocks.get(index) is block and holder.get(at) is target,
             index,
         )
 

@@ -95,11 +95,17 @@ class EventAccumulator:
                 self.feed(event)
             position = end
 
-    def _begin_run(self, event: SSEvent, growth: Growth) -> None:
-        """Look for events like this one; ever more rarely where that never found any."""
+    def may_begin_run(self) -> bool:
+        """Whether `growth` is of use now: a run is looked for ever more rarely where that never found any."""
+        if self._run is not None:
+            return False
         if self._skip:
             self._skip -= 1
-            return
+            return False
+        return True
+
+    def _begin_run(self, event: SSEvent, growth: Growth) -> None:
+        """Look for events like this one."""
         parts = split_around(event.data, growth.text, growth.path)
         if parts is not None:
             self._run = Run(event.event, *parts, growth.target, growth.still_holds, growth.part)

@@ -1,13 +1,14 @@
 """Runs of events that differ in nothing but one text, which is nearly all of a stream: read without parsing each.
 
 After an event that did nothing but append a text, its bytes are split around that text into a prefix and a
-suffix. Parsing once with another text in between proves that whatever stands there, as long as it has no quote,
-backslash or control character, is that text and changes nothing else. Events with the same prefix and suffix then
-only have their text collected; the texts of a run are checked and decoded together.
+suffix. Parsing once with another text in between proves that whatever stands there, as long as it is by itself the
+inside of a JSON string, is that text and changes nothing else. Events with the same prefix and suffix then only have
+their text collected; the texts of a run are checked and decoded together.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ import orjson
 from otel_gym.dialects.merge import Pieces
 from otel_gym.dialects.sse import SSEvent
 
+_ESCAPED = re.compile(rb'(?:[^"\\\n]++|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})*+')
+"""The inside of a JSON string that means the same wherever it stands: no half of a surrogate pair."""
 _PROBE = b"7f3a: another text"
 _SEPARATOR = b"\x7f"
 _MIN_PREFIX_BYTES = 8
@@ -88,7 +91,7 @@ class Run:
             and len(data) >= self._length
         ):
             piece = data[len(self._prefix) : len(data) - len(self._suffix)]
-            if piece.find(b'"') < 0 and piece.find(b"\\") < 0:
+            if (piece.find(b'"') < 0 and piece.find(b"\\") < 0) or _ESCAPED.fullmatch(piece):
                 self._pieces.append(piece)
                 return True
         return False
@@ -108,17 +111,12 @@ class Run:
         pieces.pop()
         texts = list(map(self._text_of, pieces))
         text = b"".join(texts)
-        if (
-            text.find(b'"') < 0
-            and text.find(b"\\") < 0
-            and text.find(b"\n") < 0
-            and window.startswith(self._joint.join([*texts, b""]))
-        ):
+        if _all_whole(text, texts) and window.startswith(self._joint.join([*texts, b""])):
             self._window_bytes = min(2 * self._window_bytes, _LAST_WINDOW_BYTES)
         else:
             self._window_bytes = _FIRST_WINDOW_BYTES
             for number, (piece, one) in enumerate(zip(pieces, texts, strict=True)):
-                if not piece.endswith(self._tail) or b'"' in one or b"\\" in one or b"\n" in one:
+                if not piece.endswith(self._tail) or not _ESCAPED.fullmatch(one):
                     del texts[number:]
                     break
             text = b"".join(texts)
@@ -142,11 +140,25 @@ class Run:
         return []
 
 
+def _all_whole(text: bytes, texts: list[bytes]) -> bool:
+    """Whether each of the texts, which are `text` together, is by itself the inside of a JSON string."""
+    if text.find(b"\n") >= 0:
+        return False
+    if text.find(b"\\") < 0:
+        return text.find(b'"') < 0
+    return all(
+        _ESCAPED.fullmatch(one) for one in texts if one.find(b"\\") >= 0 or one.find(b'"') >= 0
+    )
+
+
 def split_around(
     data: bytes, text: str, path: Callable[[Any], tuple[Any, str]]
 ) -> tuple[bytes, bytes] | None:
     """(prefix, suffix) of an event's data around `text`, which `path` finds in its payload; null where that cannot be proved."""
-    needle = b'"' + text.encode("utf-8", "replace") + b'"'
+    try:
+        needle = orjson.dumps(text)
+    except TypeError:  # half of a surrogate pair
+        return None
     if data.count(needle) != 1 or b"\n" in data:
         return None
     start = data.find(needle) + 1

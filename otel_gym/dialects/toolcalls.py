@@ -34,6 +34,18 @@ class ToolCalls:
             elif delta is not None:
                 self._conflict("tool_calls", delta)
 
+    def numbered(self, index: object) -> dict[str, Any] | None:
+        """The call that a delta with this index, and without an id, belongs to; null where it would change more than that call."""
+        if index.__class__ is not int:
+            return None
+        call = self._by_index.get(index)
+        if call is None:
+            return None
+        identity = call.get("id")
+        if identity.__class__ is str and identity and self._by_id.get(identity) is not call:
+            return None
+        return call
+
     def calls(self) -> list[dict[str, Any]]:
         """The calls in the order of their index, or of their arrival where there is none.
 

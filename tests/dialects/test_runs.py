@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gym.dialects import DialectName, SSEDecoder, StreamReading, accumulator, read_stream
+from otel_gym.dialects import reading as reading_module
+from otel_gym.dialects import runs as runs_module
 from otel_gym.dialects.reading import EventAccumulator
 from tests.dialects.streams import DONE, chat, data, delta, event
 
@@ -18,8 +22,14 @@ BLOCK = (
 )
 PIECES = (
     b"a", b"", b" tok", b"\\n", b'\\"', b"\\u00e9", b"\xc3", b"\xa9", "é".encode(), b"\x01", b"\x7f", b"\\",
+    b"\\ud83d", b"\\ude42", b"\\uD83D\\uDE42", b"\\u12", b"\\x", b"\\/\\\\", b'{\\"a\\":', b"\\n\\t}", b"[]", b"\n",
     b'","role":"x', b'"},"x":{"y":"z', b"content", b'","content":"b',
 )  # fmt: skip
+INPUT = b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":"%%s"}}\n\n'
+ARGUMENTS = (
+    b'data: {"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,"function":{"arguments":"%%s"}}]},'
+    b'"finish_reason":null}],"model":"m"}\n\n'
+)
 NOISE: dict[DialectName, tuple[bytes, ...]] = {
     "chat": (
         chat(delta(content="n"), model="m"),
@@ -45,6 +55,26 @@ NOISE: dict[DialectName, tuple[bytes, ...]] = {
             }
         ),
         data({"id": "c", "choices": [], "usage": {"prompt_tokens": 1}}),
+        *(
+            data(
+                {
+                    "id": "c",
+                    "choices": [
+                        {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
+                    ],
+                    "model": "m",
+                }
+            )
+            for call in (
+                {"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}},
+                {"index": 1, "id": "a", "function": {"name": "g", "arguments": "{}"}},
+                {"index": 0, "function": {"name": "f", "arguments": "{}"}},
+                {"id": "a", "function": {"arguments": "by id"}},
+                {"index": 0, "id": "b", "function": {"arguments": "other"}},
+                {"index": 0, "function": {"arguments": None}},
+                {"index": 0, "function": None, "custom": {"input": "i"}},
+            )
+        ),
         data({"error": {"message": "m"}}),
         DONE,
         b"data: {oops\n\n",
@@ -63,14 +93,24 @@ NOISE: dict[DialectName, tuple[bytes, ...]] = {
         event("content_block_delta", delta={"type": "text_delta", "text": "no index"}),
         event("content_block_delta", index=0, delta={"type": "text_delta", "text": 7}),
         event("content_block_start", content_block={"type": "text", "text": "new"}),
+        event(
+            "content_block_start",
+            index=0,
+            content_block={"type": "tool_use", "id": "t", "name": "f", "input": {}},
+        ),
+        event(
+            "content_block_delta",
+            index=0,
+            delta={"type": "input_json_delta", "partial_json": "1", "x": 1},
+        ),
         event("message_stop"),
         BLOCK % 1 % b"b",
     ),
 }
 TEMPLATES: dict[DialectName, tuple[bytes, ...]] = {
-    "chat": (CHAT,),
+    "chat": (CHAT, ARGUMENTS % 0, ARGUMENTS % 1),
     "completions": (TEXT,),
-    "messages": (BLOCK % 0, BLOCK % 1),
+    "messages": (BLOCK % 0, BLOCK % 1, INPUT % 0, INPUT % 1),
 }
 
 
@@ -85,20 +125,47 @@ def one_by_one(dialect: DialectName, stream: bytes) -> StreamReading:
     return reading.finish()
 
 
-@settings(max_examples=300)
+@settings(max_examples=600)
 @given(st.sampled_from(sorted(TEMPLATES)), st.data())
 def test_runs_are_read_as_single_events(dialect: DialectName, draws: st.DataObject) -> None:
-    """Escapes, quotes, halves of characters, control characters, and anything in between."""
-    lead = st.sampled_from(TEMPLATES[dialect]).map(lambda template: template % b"lead")
-    text = st.builds(
-        lambda template, piece, times: template % piece * times,
-        st.sampled_from(TEMPLATES[dialect]),
-        st.sampled_from(PIECES),
-        st.integers(1, 3),
+    """Escapes, quotes, halves of characters, control characters, anything in between, and windows of any size."""
+    form = draws.draw(st.sampled_from(TEMPLATES[dialect]))
+    plain = st.sampled_from((b"a", b" tok", b"\\n", b'\\"x', b"{}")).map(lambda text: form % text)
+    odd = st.builds(
+        lambda template, pieces: template % b"".join(pieces),
+        st.one_of(st.just(form), st.sampled_from(TEMPLATES[dialect])),
+        st.lists(st.sampled_from(PIECES), min_size=1, max_size=3),
     )
-    parts = st.one_of(lead, text, text, st.sampled_from(NOISE[dialect]))
-    stream = b"".join(draws.draw(st.lists(parts, max_size=14)))
-    assert repr(read_stream(dialect, [stream])) == repr(one_by_one(dialect, stream))
+    noise = st.sampled_from(NOISE[dialect])
+    before = draws.draw(st.lists(noise, max_size=3))
+    parts = draws.draw(st.lists(st.one_of(plain, plain, plain, odd, noise), max_size=20))
+    stream = b"".join([*before, form % b"lead", form % b"lead2", *parts])
+    sizes = st.sampled_from((1, 150, 300, 800, 4096))
+    with (
+        patch.object(reading_module, "_SLICE_BYTES", draws.draw(sizes)),
+        patch.object(runs_module, "_FIRST_WINDOW_BYTES", draws.draw(sizes)),
+        patch.object(runs_module, "_LAST_WINDOW_BYTES", draws.draw(sizes)),
+    ):
+        assert repr(read_stream(dialect, [stream])) == repr(one_by_one(dialect, stream))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param((b"\xc3", b"\xa9"), id="halves of a character"),
+        pytest.param((b"\\ud83d", b"\\ude42"), id="halves of an escaped surrogate pair"),
+        pytest.param((b"\\", b"n"), id="halves of an escape"),
+        pytest.param((b"a\nb", b"c"), id="a line end within a text"),
+        pytest.param((b'a","b":"c', b"c"), id="another field"),
+        pytest.param((b"\x01", b"c"), id="a control character"),
+    ],
+)
+def test_what_is_no_text_by_itself_is_not_joined(pieces: tuple[bytes, ...]) -> None:
+    """Two events are two texts, even where their bytes together would mean something else."""
+    stream = b"".join(CHAT % text for text in (b"lead", b"lead2", b"x", *pieces, b"y", b"z", b"e"))
+    for slice_bytes in (1, 4096):
+        with patch.object(reading_module, "_SLICE_BYTES", slice_bytes):
+            assert repr(read_stream("chat", [stream])) == repr(one_by_one("chat", stream))
 
 
 @pytest.mark.parametrize("dialect", sorted(TEMPLATES))
