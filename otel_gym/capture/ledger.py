@@ -64,6 +64,8 @@ class RolloutLedger:
     """Records that completed before they started."""
     incomplete_marker: bool = False
     """Whether the rollout is marked incomplete."""
+    uncaptured: bool = False
+    """Whether the rollout was played and no call of it is known: its agent may have gone past the model server."""
     unreadable: str | None = None
     """Why its file cannot be read; null where it can."""
 
@@ -75,7 +77,9 @@ class RolloutLedger:
     @property
     def whole(self) -> bool:
         """Whether no evidence is missing. A call in flight is not missing."""
-        return not self.missing and not self.incomplete_marker and self.unreadable is None
+        return not (self.missing or self.incomplete_marker or self.uncaptured) and (
+            self.unreadable is None
+        )
 
 
 @dataclass(slots=True)
@@ -117,11 +121,11 @@ class Ledger:
         sums: Counter[str] = Counter(missing=0, unreadable=0)
         for rollout in self.rollouts:
             for name, value in asdict(rollout).items():
-                if isinstance(value, bool):
-                    sums[f"{name}s"] += value
-                elif isinstance(value, int):
+                if type(value) is int:
                     sums[name] += value
             sums["missing"] += rollout.missing
+            sums["incomplete_markers"] += rollout.incomplete_marker
+            sums["uncaptured"] += rollout.uncaptured
             sums["unreadable"] += rollout.unreadable is not None
         return dict(sums)
 
@@ -201,6 +205,9 @@ def read_ledger(store: CaptureStore) -> Ledger:
         account.pending_dead = len(waiting) - account.pending_live
         account.recorded = len(seen)
         account.started = len(seen) + len(given_up) + len(waiting)
+        account.uncaptured = rollout_id in files.played and not (
+            account.started or account.stale or account.cleared
+        )
         accounted += claimed + len(given_up) + len(waiting)
         accounted += account.stale + account.cleared + superseded
         ledger.rollouts.append(account)

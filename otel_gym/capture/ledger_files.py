@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from otel_gym.capture.fence import read_fence
-from otel_gym.capture.layout import INCOMPLETE, PACKED, RECORDS, STALE, Layout
+from otel_gym.capture.layout import INCOMPLETE, PACKED, RECORDS, ROLLOUT, STALE, Layout
 from otel_gym.correlation.rollout_id import is_valid
 
 
@@ -22,6 +22,8 @@ class DirectoryFiles:
     rollouts: set[str] = field(default_factory=set)
     incomplete: set[str] = field(default_factory=set)
     stale: set[str] = field(default_factory=set)
+    played: set[str] = field(default_factory=set)
+    """Rollouts that a collection has told of."""
     invalid: list[str] = field(default_factory=list)
 
     @classmethod
@@ -39,7 +41,7 @@ class DirectoryFiles:
         return files
 
     def _add(self, name: str) -> None:
-        for suffix in (RECORDS, PACKED, INCOMPLETE, STALE):
+        for suffix in (RECORDS, PACKED, INCOMPLETE, STALE, ROLLOUT):
             rollout_id = name.removesuffix(suffix)
             if rollout_id == name:
                 continue
@@ -49,6 +51,8 @@ class DirectoryFiles:
                     self.incomplete.add(rollout_id)
                 elif suffix == STALE:
                     self.stale.add(rollout_id)
+                elif suffix == ROLLOUT:
+                    self.played.add(rollout_id)
             elif not name.endswith(".tmp"):
                 self.invalid.append(name)
             return

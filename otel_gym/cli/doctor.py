@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from otel_gym.capture.ledger import Ledger, RolloutLedger, read_ledger
 from otel_gym.capture.store import CaptureStore
-from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.cli.options import directory_argument, json_option
+from otel_gym.cli.output import console, counted, existing_directory, nothing_in, print_json
+from otel_gym.reports.terminal import plain_table
 
 _COLUMNS = ("started", "recorded", "exported", "stale", "torn", "in flight", "died", "lost")
 _NOTED = (
@@ -21,14 +22,15 @@ _NOTED = (
     "cleared",
     "unclaimed",
 )
+_NOTHING = "No model call was begun here: capture was off, or no agent used this model server."
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole ledger as JSON.")
+@directory_argument
+@json_option
 @click.option("--all", "show_all", is_flag=True, help="List rollouts that are whole, too.")
 def command(directory: str, as_json: bool, show_all: bool) -> None:
-    """Account for every call of the capture directory DIR.
+    """Account for every model call of a capture directory.
 
     Exit code 0 where nothing is missing, 1 where evidence is: calls of dead producers, lost or torn records, incomplete markers, calls without a rollout
     prefix or with an invalid id.
@@ -46,26 +48,32 @@ def command(directory: str, as_json: bool, show_all: bool) -> None:
 def _show(ledger: Ledger, path: Path, show_all: bool) -> None:
     screen = console()
     shown = [rollout for rollout in ledger.rollouts if show_all or not rollout.whole]
-    screen.print(f"{path}: {len(ledger.rollouts)} rollouts", markup=False, soft_wrap=True)
-    table = Table()
+    totals = ledger.totals()
+    if not ledger.rollouts and ledger.whole:
+        # Most often the wrong directory, which must not look like a clean bill.
+        screen.print(f"{nothing_in(path)}: nothing to account for", markup=False, soft_wrap=True)
+        return
+    rollouts = counted(len(ledger.rollouts), "rollout")
+    screen.print(f"{path}: {rollouts}", markup=False, soft_wrap=True)
+    table = plain_table()
     table.add_column("rollout", overflow="fold")
     for name in _COLUMNS:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("notes")
     for rollout in shown:
         table.add_row(*_cells(rollout))
-    table.add_section()
-    totals = ledger.totals()
     noted = [f"{totals[name]} {name.replace('_', ' ')}" for name in _NOTED if totals.get(name)]
     if totals.get("incomplete_markers"):
         noted.insert(0, f"{totals['incomplete_markers']} incomplete")
-    table.add_row("all", *(str(totals.get(_field(name), 0)) for name in _COLUMNS), ", ".join(noted))
+    sums = {name: str(totals.get(_field(name), 0)) for name in _COLUMNS}
+    if all(rollout.exported is None for rollout in ledger.rollouts):
+        sums["exported"] = "-"
+    table.add_row("all", *sums.values(), ", ".join(noted))
     screen.print(table)
     for sentence in _sentences(ledger):
         screen.print(f"- {sentence}", soft_wrap=True, markup=False)
-    screen.print(
-        "Whole: every call is accounted for." if ledger.whole else "Evidence is missing; see above."
-    )
+    whole = "Whole: every call is accounted for." if totals.get("started") else _NOTHING
+    screen.print(whole if ledger.whole else "Evidence is missing; see above.", soft_wrap=True)
 
 
 def _cells(rollout: RolloutLedger) -> list[str]:
@@ -99,6 +107,8 @@ def _sentences(ledger: Ledger) -> list[str]:
         if rollout.torn_at_bytes:
             places = ", ".join(map(str, rollout.torn_at_bytes))
             sentences.append(f"{rollout.rollout_id}: lines that are no record at bytes {places}.")
+        if rollout.uncaptured:
+            sentences.append(f"{rollout.rollout_id}: was played, and no model call of it is known.")
         if rollout.unreadable:
             sentences.append(f"{rollout.rollout_id}: {rollout.unreadable}")
     if ledger.begun_unaccounted:

@@ -146,6 +146,28 @@ def test_exported_records_are_those_a_backend_took(store: CaptureStore) -> None:
     assert one(store).exported == 2
 
 
+def test_a_rollout_without_calls_is_loud(
+    store: CaptureStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rollout that was played past the model server looks like no rollout at all: the ledger says so, and does not call the directory whole."""
+    (store.root / "r.rollout.json").write_text("{}")
+    (store.root / "s.rollout.json").write_text("{}")
+    store.record("s", {"model_call_id": "a"})
+    assert one(store).uncaptured and not one(store, "s").uncaptured
+    assert read_ledger(store).totals()["uncaptured"] == 1
+    assert run(["doctor", str(store.root)]) == 1
+    assert "r: was played, and no model call of it is known." in capsys.readouterr().out
+
+
+def test_nothing_is_not_called_whole(
+    store: CaptureStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a directory in which no call was begun doctor says just that."""
+    assert run(["doctor", str(store.root)]) == 0
+    out = capsys.readouterr().out
+    assert "No model call was begun here" in out and "Whole" not in out
+
+
 def test_foreign_names_are_told(store: CaptureStore) -> None:
     """Capture files whose names are no ids are listed, not read."""
     (store.root / ".hid.capture.jsonl").write_text("{}\n")
