@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing of everything that reads bytes: `python -m tests.dialects.fuzz_streams TARGET [SECONDS]`.
 
 Targets: sse, responses, chat, messages, completions, encoding, usage. Whatever the bytes: no exception, the same
-reading however they are cut, the scanner and the full reading agree, no byte is changed, no superlinear time.
+reading however they are cut and as if each event were read by itself, the scanner and the full reading agree, no
+byte is changed, no superlinear time.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ with atheris.instrument_imports(include=["otel_gym"]):
         SSEDecoder,
         TerminalScanner,
         UsageChunkFilter,
+        accumulator,
         decode_body,
         read_stream,
+        reading,
+        runs,
     )
     from tests.dialects.facts import facts
 
@@ -36,6 +40,8 @@ SEEDS = (
     b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n'
     * 3,
     b'data: {"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}\n\n',
+    b'data: {"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"b"}}]}}]}\n\n'
+    * 3,
     b'data: {"id":"c","choices":[{"index":0,"text":"a","logprobs":{"tokens":["a"]}}]}\n\n' * 2,
     b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n',
     b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":1}}}\n\n',
@@ -49,6 +55,9 @@ SEEDS = (
     b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n',
 )
 LIMIT = 64 * 1024
+reading._SLICE_BYTES = 1
+runs._FIRST_WINDOW_BYTES = 400
+"""Small, for inputs are: else a run would hardly ever be collected ahead."""
 
 
 def pieces(data: bytes) -> list[bytes]:
@@ -72,17 +81,34 @@ def fuzz_sse(data: bytes) -> None:
     ] == expected
 
 
+def one_by_one(dialect: DialectName, data: bytes) -> reading.StreamReading:
+    """The reading without runs."""
+    plain = accumulator(dialect)
+    assert isinstance(plain, reading.EventAccumulator)
+    plain._skip = 10**9
+    decoder = SSEDecoder()
+    for event in (*decoder.feed(data), *decoder.finish()):
+        plain.feed(event)
+    return plain.finish()
+
+
 def fuzz_dialect(dialect: DialectName) -> Callable[[bytes], None]:
     """Reading, scanner, line and derived record of a stream."""
 
     def target(data: bytes) -> None:
         cut = pieces(data)
-        reading = read_stream(dialect, [data])
-        assert repr(read_stream(dialect, cut)) == repr(reading)
+        whole = read_stream(dialect, [data])
+        assert repr(read_stream(dialect, cut)) == repr(whole)
+        assert repr(one_by_one(dialect, data)) == repr(whole)
         scanner = TerminalScanner(dialect)
         for piece in cut:
             scanner.feed(piece)
-        assert scanner.finish() == reading.terminal
+        assert scanner.finish() == whole.terminal
+        learning, searching = TerminalScanner(dialect), TerminalScanner(dialect)
+        searching._patience = 0
+        for event in data.replace(b"\n\n", b"\n\n\0").split(b"\0"):
+            assert learning.feed(event) == searching.feed(event)
+        assert learning.finish() == searching.finish()
         raw = build_raw_record(facts(dialect, data, streamed=True, request=data))
         assert encode_line(raw).count(b"\n") == 1
         build_model_call_record(raw, 0)
