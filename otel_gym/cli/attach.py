@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from otel_gym.capture.store import CaptureStore
-from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.cli.options import DIRECTORY, FILE, json_option
+from otel_gym.cli.output import console, existing_directory, print_json, whole_file
 from otel_gym.errors import UsageProblem
 from otel_gym.rollouts.attach import ATTACHMENT_KEY, attach_model_calls
 from otel_gym.rollouts.ending import record_of_row
@@ -18,53 +19,51 @@ from otel_gym.tracing.rollout import rollout_record_path, write_rollout_record
 
 
 @click.command()
-@click.argument("rows")
+@click.argument("rows", metavar="ROWS", type=FILE)
 @click.option(
     "--capture-dir",
+    type=DIRECTORY,
     required=True,
     metavar="DIR",
     help="Directory that holds the .capture.jsonl files.",
 )
 @click.option(
-    "--output", required=True, metavar="FILE", help="Where the rows go with their attachments."
+    "--output",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="Where the rows go with their attachments.",
 )
 @click.option(
     "--rollout-records",
     is_flag=True,
     help="Also write a rollout record for each row that has none, for its root span.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable summary on stdout.")
+@json_option
 def command(rows: str, capture_dir: str, output: str, rollout_records: bool, as_json: bool) -> int:
-    """Copy the result rows of ROWS, each with the model calls captured for its rollout as ng_model_call_capture.
+    """Attach captured calls to rows collected elsewhere.
 
-    Exit code 1 where a row could not be used or has gaps.
+    Copies each row of ROWS (a JSON Lines file) with the model calls captured for its rollout as ng_model_call_capture. Exit code 1 where a row could not be used or has gaps.
     """
     store = CaptureStore(existing_directory(capture_dir))
     target = Path(output)
     if target.exists():
         raise UsageProblem(f"{output}: exists; name another output")
     attached = gaps = unnamed = damaged = records = 0
-    try:
-        with target.open("wb") as file:
-            for number, row in read_rows(Path(rows)):
-                if not isinstance(row, dict):
-                    damaged += 1
-                    click.echo(
-                        f"otel-gym: {rows}: row {number}: is no JSON object; left out", err=True
-                    )
-                    continue
-                if attach_model_calls(row, store):
-                    attached += 1
-                    gaps += "gaps" in row[ATTACHMENT_KEY]
-                    records += rollout_records and _keep_record(store, row)
-                else:
-                    unnamed += 1
-                    click.echo(
-                        f"otel-gym: {rows}: row {number}: names no rollout; copied", err=True
-                    )
-                file.write(encode_json(row) + b"\n")
-    except OSError as error:
-        raise UsageProblem(f"{output}: cannot be written: {error.strerror}") from None
+    with whole_file(target) as file:
+        for number, row in read_rows(Path(rows)):
+            if not isinstance(row, dict):
+                damaged += 1
+                click.echo(f"otel-gym: {rows}: row {number}: is no JSON object; left out", err=True)
+                continue
+            if attach_model_calls(row, store):
+                attached += 1
+                gaps += "gaps" in row[ATTACHMENT_KEY]
+                records += rollout_records and _keep_record(store, row)
+            else:
+                unnamed += 1
+                click.echo(f"otel-gym: {rows}: row {number}: names no rollout; copied", err=True)
+            file.write(encode_json(row) + b"\n")
     summary = {"attached": attached, "with_gaps": gaps, "unnamed": unnamed, "damaged": damaged}
     summary["rollout_records"] = records
     if as_json:
@@ -74,7 +73,7 @@ def command(rows: str, capture_dir: str, output: str, rollout_records: bool, as_
             f"rows      {attached} attached, {gaps} of them with gaps, {unnamed} name no rollout, {damaged} damaged",
             markup=False,
         )
-        console().print(f"output    {target}", markup=False)
+        console().print(f"output    {target}", markup=False, soft_wrap=True)
     return 1 if gaps or unnamed or damaged else 0
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from otel_gym.cli.options import DIRECTORY, FILE, Seconds, Url, config_option, json_option
 from otel_gym.cli.output import console, print_json
 from otel_gym.errors import UsageProblem
 from otel_gym.reports.terminal import printable
@@ -32,12 +33,27 @@ _PLAIN_STEP: Final = 20
 
 
 @click.command()
-@click.option("--agent", required=True, metavar="URL", help="URL of the agent server.")
 @click.option(
-    "--input", "tasks", required=True, metavar="FILE", help="Tasks, one JSON object a line."
+    "--agent",
+    type=Url("http://127.0.0.1:9001"),
+    required=True,
+    metavar="URL",
+    help="URL of the agent server.",
 )
 @click.option(
-    "--output", required=True, metavar="FILE", help="Results, one a line, as they finish."
+    "--input",
+    "tasks",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="Tasks, one JSON object a line.",
+)
+@click.option(
+    "--output",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="Results, one a line, as they finish.",
 )
 @click.option(
     "--num-repeats", type=click.IntRange(1), default=1, show_default=True, help="Rollouts a task."
@@ -59,14 +75,18 @@ _PLAIN_STEP: Final = 20
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(0, min_open=True),
+    metavar="SECONDS",
     help="Longest silence of the agent, in seconds.",
 )
-@click.option("--config", metavar="FILE", help="YAML configuration, as NeMo Gym has it.")
+@config_option()
 @click.option(
-    "--capture-dir", metavar="DIR", help="The model server's capture directory, to attach from."
+    "--capture-dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="The model server's capture directory, to attach from.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable summary on stdout.")
+@json_option
 def command(
     agent: str,
     tasks: str,
@@ -82,8 +102,9 @@ def command(
     capture_dir: str | None,
     as_json: bool,
 ) -> int:
-    """Send each task to the agent's /run, append each result, attach what was captured.
+    """Play every task against an agent and keep each result.
 
+    Sends each task to the agent's /run, appends each result to --output as it comes, with what was captured of its model calls.
     Ctrl-C lets what is in flight end; a second one stops. Failed attempts are in <output>_failures.jsonl.
     """
     logging.basicConfig(level=logging.WARNING, format="otel-gym: %(message)s")
@@ -239,8 +260,8 @@ def _report(collected: Collected) -> None:
         out.print(
             f"input     {collected.input_problems} rows with problems, named above", markup=False
         )
-    out.print(f"results   {collected.output}", markup=False)
+    out.print(f"results   {collected.output}", markup=False, soft_wrap=True)
     if collected.failed:
-        out.print(f"failures  {collected.failures}", markup=False)
+        out.print(f"failures  {collected.failures}", markup=False, soft_wrap=True)
     if collected.failed or collected.left:
         out.print("next      the same command with --resume", markup=False)

@@ -15,12 +15,20 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from otel_gym.cli.output import console, print_json
+from otel_gym.cli.options import DIRECTORY, OtlpUrl, json_option
+from otel_gym.cli.output import (
+    console,
+    counted,
+    print_json,
+    print_table,
+    print_waterfall,
+    shell_word,
+)
 from otel_gym.demo.run import DemoResult, Progress, run_demo
 from otel_gym.errors import UsageProblem
 from otel_gym.reports.summary import summarise
 from otel_gym.reports.terminal import printable
-from otel_gym.reports.waterfall import rollout_table, waterfall
+from otel_gym.reports.waterfall import rollout_table
 from otel_gym.settings import load_settings
 
 
@@ -40,14 +48,25 @@ from otel_gym.settings import load_settings
     help="Model calls of each rollout.",
 )
 @click.option(
-    "--capture-dir", help="Where the files go; a new directory below ./captures by default."
+    "--capture-dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Where the files go; a new directory below ./captures by default.",
 )
-@click.option("--otlp-endpoint", help="Base URL of an OTLP backend, such as http://127.0.0.1:4318.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable summary on stdout.")
+@click.option(
+    "--otlp-endpoint",
+    type=OtlpUrl(),
+    metavar="URL",
+    help="OTLP backend that gets a span per record.",
+)
+@json_option
 def command(
     rollouts: int, turns: int, capture_dir: str | None, otlp_endpoint: str | None, as_json: bool
 ) -> int:
-    """Play rollouts with real SDK clients against an embedded real model, through a capturing model server."""
+    """Capture a small real model's rollouts, start to end.
+
+    Real SDK clients play them against an embedded model, through a capturing model server. Exit code 1 where a call failed or has no record.
+    """
     directory = _directory(capture_dir)
     bridge = {"otlp_endpoint": otlp_endpoint} if otlp_endpoint else {}
     settings = load_settings(
@@ -124,26 +143,24 @@ def _report(result: DemoResult, *, exporting: bool) -> None:
     out.print(
         f"calls     {result.calls} answered, {sum(map(len, result.rollouts.values()))} recorded{exported}\n"
     )
-    out.print(rollout_table([summarise(one, records) for one, records in result.rollouts.items()]))
+    print_table(
+        rollout_table([summarise(one, records) for one, records in result.rollouts.items()])
+    )
     for rollout_id, problem in result.failures.items():
         out.print(f"failed    {rollout_id}: {printable(problem, 200)}", markup=False, style="red")
     first = next(iter(result.rollouts))
     trace = result.to_json()["trace_ids"][first]
     out.print()
-    out.print(
-        waterfall(
-            result.rollouts[first], f"rollout {first} (░ waiting for the first chunk, ~ streamed)"
-        )
-    )
-    out.print(f"\ntrace     {trace}", markup=False, soft_wrap=True)
-    out.print(
-        f"next      {_program()} show {result.capture_dir} {first}", markup=False, soft_wrap=True
-    )
-    out.print(
-        f"          {_program()} view {result.capture_dir}   (the same in a browser)",
-        markup=False,
-        soft_wrap=True,
-    )
+    calls = result.rollouts[first]
+    print_waterfall(calls, f"rollout {first}: {counted(len(calls), 'call')}")
+    out.print()
+    directory = shell_word(result.capture_dir)
+    for label, text in (
+        ("trace", trace),
+        ("next", f"{_program()} show {directory} {first}"),
+        ("browser", f"{_program()} view {directory}"),
+    ):
+        out.print(f"{label:<9} {text}", markup=False, soft_wrap=True)
 
 
 def _program() -> str:
@@ -151,4 +168,4 @@ def _program() -> str:
     called = Path(sys.argv[0])
     if called.name != "otel-gym" or shutil.which("otel-gym") is not None:
         return "otel-gym"
-    return os.path.relpath(called)
+    return shell_word(os.path.relpath(called))

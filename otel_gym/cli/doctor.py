@@ -49,12 +49,9 @@ def _show(ledger: Ledger, path: Path, show_all: bool) -> None:
     screen = console()
     shown = [rollout for rollout in ledger.rollouts if show_all or not rollout.whole]
     totals = ledger.totals()
-    if not ledger.rollouts and ledger.whole:
-        # Most often the wrong directory, which must not look like a clean bill.
-        screen.print(f"{nothing_in(path)}: nothing to account for", markup=False, soft_wrap=True)
-        return
     rollouts = counted(len(ledger.rollouts), "rollout")
-    screen.print(f"{path}: {rollouts}", markup=False, soft_wrap=True)
+    what = f"{path}: {rollouts}" if ledger.rollouts else nothing_in(path)
+    screen.print(what, markup=False, soft_wrap=True)
     table = plain_table()
     table.add_column("rollout", overflow="fold")
     for name in _COLUMNS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -12,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from otel_gym.cli.output import existing_directory, print_json
+from otel_gym.cli.options import (
+    FILE,
+    OtlpUrl,
+    config_option,
+    directory_argument,
+    json_option,
+    rollouts_option,
+    run_id_option,
+)
+from otel_gym.cli.output import counted, existing_directory, print_json
+from otel_gym.cli.selection import chosen_rollouts
 from otel_gym.correlation.run import Run, default_resource, open_run, read_run
 from otel_gym.errors import StoreError, UsageProblem
 from otel_gym.settings import Settings, load_settings
@@ -25,15 +36,9 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
+@directory_argument
 @click.option("--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
-@click.option(
-    "--rollout",
-    "rollouts",
-    multiple=True,
-    metavar="ID",
-    help="Only this rollout; may be given again.",
-)
+@rollouts_option
 @click.option(
     "--since",
     metavar="T",
@@ -41,16 +46,18 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 )
 @click.option(
     "--endpoint",
+    "--otlp-endpoint",
+    type=OtlpUrl(),
     metavar="URL",
     help="OTLP backend; else OTEL_EXPORTER_OTLP_ENDPOINT or the configuration.",
 )
-@click.option("--out", metavar="FILE", help="Write OTLP JSON lines to a file instead.")
-@click.option("--run-id", help="Name of the run, for a directory that has none yet.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write OTLP JSON lines to a file instead.")
+@run_id_option
 @click.option(
     "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to use."
 )
-@click.option("--config", metavar="FILE", help="YAML configuration, for the otel_gym block.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@config_option("for the otel_gym block")
+@json_option
 def command(
     directory: str,
     follow: bool,
@@ -63,28 +70,33 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Export the records of DIR as spans; running it again is harmless."""
+    """Export the records of a capture directory as spans.
+
+    Running it again is harmless: the same records give the same spans. Exit code 1 where a backend refused some or stayed away, or a file could not be read.
+    """
     from otel_gym.tracing.backfill import Selection
 
     root = existing_directory(directory)
     settings = load_settings(Path(config) if config else None)
     target = _target(settings, endpoint, out)
-    run = run_of(root, run_id)
     if follow:
         if rollouts or since or jobs > 1 or target is None:
             raise UsageProblem(
                 "--follow: exports whatever is appended to a backend; leave --rollout, --since, --jobs and --out away"
             )
+        run = run_of(root, run_id)
         exported, is_done = _follow(root, run, settings, target)
         if as_json:
             print_json({"run_id": run.run_id, "spans": exported, "complete": is_done})
         else:
-            click.echo(f"exported {exported} spans to {target.shown}")
+            click.echo(f"exported {counted(exported, 'span')} to {target.shown}")
         return 0 if is_done else 1
     selection = Selection(
         frozenset(rollouts) if rollouts else None, None if since is None else since_seconds(since)
     )
-    summary = _export(root, run, settings, target, out, selection, jobs)
+    chosen = chosen_rollouts(root, selection)
+    run = run_of(root, run_id)
+    summary = _export(root, run, settings, target, out, selection, chosen, jobs)
     where = target.shown if target is not None else str(out)
     if as_json:
         print_json(
@@ -128,9 +140,12 @@ def since_seconds(value: str, now: float | None = None) -> float:
     if text[-1:] in _UNITS_S and text[:-1].replace(".", "", 1).isdigit():
         return (time.time() if now is None else now) - float(text[:-1]) * _UNITS_S[text[-1]]
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         pass
+    else:
+        if math.isfinite(number):
+            return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -146,6 +161,8 @@ def _target(settings: Settings, endpoint: str | None, out: str | None) -> OtlpEn
     if out is not None:
         if endpoint is not None:
             raise UsageProblem("--endpoint and --out: choose one of them")
+        if Path(out).is_dir() or not Path(out).absolute().parent.is_dir():
+            raise UsageProblem(f"--out {out}: name a file in an existing directory")
         return None
     target = (
         traces_endpoint(endpoint, explicit=True)
@@ -166,6 +183,7 @@ def _export(
     target: OtlpEndpoint | None,
     out: str | None,
     selection: Selection,
+    chosen: list[tuple[str, int]],
     jobs: int,
 ) -> Summary:
     from rich.progress import (
@@ -177,14 +195,12 @@ def _export(
     )
 
     from otel_gym.cli.output import console
-    from otel_gym.tracing.backfill import export_rollouts, rollouts_of
+    from otel_gym.tracing.backfill import export_rollouts
     from otel_gym.tracing.jobs import export_in_parallel
     from otel_gym.tracing.options import span_options
     from otel_gym.tracing.sinks import EndpointSink, FileSink
 
     options = span_options(settings)
-    chosen = rollouts_of(root, selection)
-    _check_rollouts(root, selection, {rollout_id for rollout_id, _ in chosen})
     bar = Progress(
         TextColumn("exporting"),
         BarColumn(),
@@ -234,14 +250,6 @@ def _export(
         )
 
 
-def _check_rollouts(root: Path, selection: Selection, found: set[str]) -> None:
-    missing = sorted((selection.rollout_ids or frozenset()) - found)
-    if missing:
-        raise UsageProblem(f"--rollout {missing[0]}: {root} has no such rollout")
-    if not found:
-        raise UsageProblem(f"{root}: has no .capture.jsonl files")
-
-
 def _follow(root: Path, run: Run, settings: Settings, target: OtlpEndpoint) -> tuple[int, bool]:
     """Exports until a signal comes; (spans exported, whether nothing was left)."""
     from otel_gym.tracing.metrics import install_metrics
@@ -277,14 +285,14 @@ def _follow(root: Path, run: Run, settings: Settings, target: OtlpEndpoint) -> t
 
 
 def _sentence(summary: Summary, where: str) -> str:
-    parts = [f"{summary.calls} calls", f"{summary.rollouts} rollouts"]
+    parts = [counted(summary.calls, "call"), counted(summary.rollouts, "rollout")]
     if summary.synthesized:
-        parts.append(f"{summary.synthesized} roots made from calls")
-    text = f"exported {summary.spans} spans ({', '.join(parts)}) to {where}"
+        parts.append(f"{counted(summary.synthesized, 'root')} made from calls")
+    text = f"exported {counted(summary.spans, 'span')} ({', '.join(parts)}) to {where}"
     if summary.damaged:
-        text += f"; {summary.damaged} damaged lines left out"
+        text += f"; {counted(summary.damaged, 'damaged line')} left out"
     if summary.unreadable:
-        text += f"; {summary.unreadable} files could not be read"
+        text += f"; {counted(summary.unreadable, 'file')} could not be read"
     if summary.parked:
         text += f"; {summary.parked} refused by the backend, see .otel-gym/parked"
     return text

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from otel_gym.cli.output import print_json
+from otel_gym.cli.options import FILE, json_option
+from otel_gym.cli.output import print_json, whole_file
 from otel_gym.correlation.rollout_id import rollout_id_from_run_body
 from otel_gym.errors import InvalidRolloutId, UsageProblem
 from otel_gym.replay.atif import trajectory_of
@@ -18,15 +19,15 @@ from otel_gym.replay.json_values import dump_json, load_json
 
 
 @click.command()
-@click.argument("rollouts")
-@click.argument("out")
+@click.argument("rollouts", metavar="ROLLOUTS", type=FILE)
+@click.argument("out", metavar="OUT", type=FILE)
 @click.option("--strict", is_flag=True, help="Refuse every trajectory that has a gap; exit code 1.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable summary on stdout.")
+@json_option
 @click.pass_context
 def command(context: click.Context, rollouts: str, out: str, strict: bool, as_json: bool) -> None:
-    """Write each row of ROLLOUTS (a JSON Lines file) as an ATIF trajectory to OUT.
+    """Write the rows of a rollouts file as ATIF trajectories.
 
-    OUT is one JSON Lines file if it ends in .jsonl, else a directory with a JSON file for each rollout.
+    ROLLOUTS is a JSON Lines file whose rows have the agent's Responses answer. OUT is one JSON Lines file if it ends in .jsonl, else a directory with a JSON file for each rollout.
     """
     gaps: list[tuple[str, str]] = []
     written = 0
@@ -50,7 +51,8 @@ def command(context: click.Context, rollouts: str, out: str, strict: bool, as_js
         listed = [{"trajectory": name, "code": code} for name, code in sorted(gaps)]
         print_json({"out": out, "written": written, "refused": refused, "gaps": listed})
     else:
-        click.echo(f"{written} trajectories written to {out}")
+        noun = "trajectory" if written == 1 else "trajectories"
+        click.echo(f"{written} {noun} written to {out}")
     if refused:
         click.echo(f"otel-gym: {StrictExportError(gaps)}", err=True)
     context.exit(1 if refused else 0)
@@ -63,11 +65,11 @@ class _Writer:
         self._names: set[str] = set()
         self._directory = out
         self._file: BinaryIO | None = None
+        if out.suffix == ".jsonl":
+            self._file = files.enter_context(whole_file(out))
+            return
         try:
-            if out.suffix == ".jsonl":
-                self._file = files.enter_context(out.open("wb"))
-            else:
-                out.mkdir(parents=True, exist_ok=True)
+            out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageProblem(f"{out}: cannot be written: {error.strerror}") from None
 

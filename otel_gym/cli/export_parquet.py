@@ -9,16 +9,19 @@ import click
 
 from otel_gym.capture.parquet import ExportOutcome, export_parquet
 from otel_gym.capture.store import CaptureStore
-from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.cli.options import FILE, directory_argument, json_option
+from otel_gym.cli.output import console, counted, existing_directory, print_json
 from otel_gym.errors import UsageProblem
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
-@click.argument("out", metavar="OUT")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@directory_argument
+@click.argument("out", metavar="OUT", type=FILE)
+@json_option
 def command(directory: str, out: str, as_json: bool) -> None:
-    """Write every record of the capture directory DIR as one row of the Parquet file OUT.
+    """Write every record of a capture directory to Parquet.
+
+    Each record is one row of the file OUT.
 
     Exit code 1 where a rollout could not be read to its end; the rows of the others are there.
     """
@@ -37,10 +40,13 @@ def command(directory: str, out: str, as_json: bool) -> None:
 
 def _show(outcome: ExportOutcome, out: str) -> None:
     screen = console()
-    screen.print(f"{outcome.calls} calls of {outcome.rollouts} rollouts in {out}.", soft_wrap=True)
+    calls, rollouts = counted(outcome.calls, "call"), counted(outcome.rollouts, "rollout")
+    screen.print(f"{calls} of {rollouts} in {out}.", markup=False, soft_wrap=True)
     if outcome.damaged_lines:
-        screen.print(f"{outcome.damaged_lines} damaged lines have no row; see otel-gym doctor.")
+        lines = counted(outcome.damaged_lines, "damaged line")
+        screen.print(f"left out: {lines}; see otel-gym doctor")
     if outcome.invalid_records:
-        screen.print(f"{outcome.invalid_records} records have fields of wrong types.")
+        records = counted(outcome.invalid_records, "record")
+        screen.print(f"with fields of wrong types: {records}")
     for rollout_id, reason in outcome.unreadable.items():
         screen.print(f"{rollout_id}: {reason}", markup=False, soft_wrap=True)

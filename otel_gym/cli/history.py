@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from otel_gym.cli.output import console, print_json
+from otel_gym.cli.options import FILE, json_option
+from otel_gym.cli.output import print_json, print_table
 from otel_gym.errors import UsageProblem
 from otel_gym.replay.errors import DamagedHistory, HistoryStoreError
 from otel_gym.replay.store import HistoryStore
 from otel_gym.replay.store_paths import Branch
-from otel_gym.reports.terminal import printable
+from otel_gym.reports.terminal import plain_table, printable
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", metavar="PATH", type=FILE)
 @click.argument("rollout", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout.")
+@json_option
 @click.pass_context
 def command(context: click.Context, path: str, rollout: str | None, as_json: bool) -> None:
-    """List the histories in PATH, or those of ROLLOUT, and verify every entry and column.
+    """List and verify the histories of a history database.
 
-    Exit code 1 means damage; the other histories are listed and verified all the same.
+    PATH is a file that HistoryStore wrote. Every entry and column is verified, with ROLLOUT those of that rollout. Exit code 1 means damage; the other histories are listed and verified all the same.
     """
+    if not Path(path).exists():
+        raise UsageProblem(f"{path}: no such file; name one that HistoryStore wrote")
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
     try:
@@ -69,7 +72,10 @@ def _row(store: HistoryStore, branch: Branch) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]], problems: list[str]) -> None:
-    table = Table("rollout", "attempt", "branch", "turns", "entries", "updated", "verified")
+    table = plain_table()
+    for name in ("rollout", "attempt", "branch", "turns", "entries", "updated", "verified"):
+        is_number = name in ("attempt", "turns", "entries")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         updated = datetime.fromtimestamp(row["updated_at"], UTC)
         table.add_row(
@@ -81,6 +87,6 @@ def _print_table(rows: list[dict[str, Any]], problems: list[str]) -> None:
             updated.isoformat(timespec="seconds"),
             Text(printable(row["damage"] or "ok")),
         )
-    console().print(table)
+    print_table(table)
     for problem in problems:
         click.echo(problem, err=True)

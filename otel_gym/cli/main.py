@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from importlib.metadata import version
@@ -11,9 +12,14 @@ from typing import Final
 import click
 
 from otel_gym import cli
-from otel_gym.errors import OtelGymError, UsageProblem
+from otel_gym.errors import ExportError, OtelGymError
+from otel_gym.reports.terminal import printable
 
-_NOT_COMMANDS: Final = frozenset({"main", "output"})
+_NOT_COMMANDS: Final = frozenset({"main", "options", "output", "selection"})
+_READER_GONE: Final = 141
+"""What a shell says of a program that SIGPIPE ended; 1 would be taken for an answer."""
+_LONGEST_COMPLAINT: Final = 2000
+"""In characters; an argument can be a megabyte long."""
 
 
 class Commands(click.Group):
@@ -42,28 +48,61 @@ def command_line() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the locale cannot show costs its own looks, not the command.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    sys.exit(_flushed(run(sys.argv[1:])))
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; the exit code: 0 well, 1 the answer is bad news, 2 unusable input, 130 interrupted."""
+    """Run one command line; the exit code: 0 well, 1 the answer is bad news, 2 no answer, 130 interrupted, 141 nobody reads on."""
+    streams = sys.stdout, sys.stderr
     try:
         result = command_line.main(args=arguments, prog_name="otel-gym", standalone_mode=False)
-    except UsageProblem as problem:
-        return _complain(str(problem), 2)
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except click.Abort:
         return _complain("interrupted", 130)
+    except click.UsageError as problem:
+        asked = problem.ctx.command_path if problem.ctx is not None else "otel-gym"
+        message = problem.format_message().rstrip(".")
+        return _complain(f"{message}; see: {asked} --help", 2)
     except click.ClickException as problem:
         return _complain(problem.format_message(), 2)
-    except OtelGymError as error:
+    except ExportError as error:
         return _complain(str(error), 1)
+    except OtelGymError as error:
+        return _complain(str(error), 2)
+    except OSError as error:
+        return _complain(f"{error.filename or 'output'}: {error.strerror or error}", 2)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
+    except SystemExit as ending:
+        # So rich and click end at a broken pipe; click puts a wrapper in place of the streams.
+        is_replaced = sys.stdout is not streams[0]
+        sys.stdout, sys.stderr = streams
+        if is_replaced or isinstance(ending.__context__, BrokenPipeError):
+            return _READER_GONE
+        raise
     return result if isinstance(result, int) else 0
 
 
+def _flushed(code: int) -> int:
+    """The exit code once stdout has taken everything: a full disk must not pass for success."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        # What is left would be tried again at exit, with a message of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return _READER_GONE
+        return _complain(f"output: {error.strerror}", 2)
+    return code
+
+
 def _complain(message: str, code: int) -> int:
-    click.echo(f"otel-gym: {' '.join(message.split())}", err=True)
+    click.echo(f"otel-gym: {printable(' '.join(message.split()), _LONGEST_COMPLAINT)}", err=True)
     return code

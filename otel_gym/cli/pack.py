@@ -8,26 +8,29 @@ import click
 
 from otel_gym.capture.pack import DEFAULT_IDLE_S, PackOutcome, pack_rollout
 from otel_gym.capture.store import CaptureStore
-from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.cli.options import Seconds, directory_argument, json_option
+from otel_gym.cli.output import console, counted, existing_directory, print_json
 from otel_gym.errors import OtelGymError
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
+@directory_argument
 @click.option(
     "--idle",
+    type=Seconds(0),
     default=DEFAULT_IDLE_S,
     show_default=True,
+    metavar="SECONDS",
     help="Leave rollouts alone that changed in this many seconds.",
 )
 @click.option(
     "--level", default=9, show_default=True, type=click.IntRange(1, 19), help="zstd level."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@json_option
 def command(directory: str, idle: float, level: int, as_json: bool) -> None:
-    """Compress the closed rollouts of the capture directory DIR to .capture.jsonl.zst.
+    """Compress the rollouts that nobody writes any more.
 
-    An original is removed only after its compressed form was read back and compared. Every reader takes both forms. Exit code 1 where a rollout could not be
+    Each of the capture directory DIR becomes a .capture.jsonl.zst. An original is removed only after its compressed form was read back and compared. Every reader takes both forms. Exit code 1 where a rollout could not be
     packed.
     """
     store = CaptureStore(existing_directory(directory))
@@ -47,9 +50,14 @@ def command(directory: str, idle: float, level: int, as_json: bool) -> None:
         after = sum(outcome.packed_bytes for outcome in packed)
         left = sum(outcome.state == "open" for outcome in outcomes)
         ratio = f", {before / after:.1f}x smaller" if after else ""
-        screen.print(f"Packed {len(packed)} rollouts: {before} bytes to {after}{ratio}.")
+        screen.print(
+            f"Packed {counted(len(packed), 'rollout')}: {before:,} bytes to {after:,}{ratio}."
+        )
         if left:
-            screen.print(f"{left} rollouts are still open and were left alone.")
+            were = "was" if left == 1 else "were"
+            screen.print(
+                f"{counted(left, 'rollout')} {were} left alone: written within the last {idle:g} s (--idle), or still open."
+            )
         for rollout_id, reason in failures.items():
             screen.print(f"{rollout_id}: {reason}", markup=False, soft_wrap=True)
     if failures:

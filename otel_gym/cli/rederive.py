@@ -17,8 +17,10 @@ from otel_gym.capture.line import encode_line
 from otel_gym.capture.rederive import rederive
 from otel_gym.capture.source import Source
 from otel_gym.capture.store import CaptureStore
-from otel_gym.cli.output import existing_directory, print_json
-from otel_gym.errors import UsageProblem
+from otel_gym.cli.options import directory_argument, json_option
+from otel_gym.cli.output import counted, existing_directory, print_json, shell_word
+from otel_gym.errors import StoreError, UsageProblem
+from otel_gym.reports.terminal import printable
 
 COPY_SUFFIX = ".rederived.jsonl"
 _SHOWN_CHARACTERS = 60
@@ -32,43 +34,48 @@ class Counts:
     with_bytes: int = 0
     differing: int = 0
     unreadable: int = 0
+    unreadable_rollouts: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
+@directory_argument
 @click.argument("rollout_id", metavar="[ROLLOUT_ID]", required=False)
 @click.option(
     "--check", is_flag=True, help="Only say what differs; exit code 1 where something does."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@json_option
 def command(directory: str, rollout_id: str | None, check: bool, as_json: bool) -> None:
-    """Compute responses again from the raw bytes in the lines of the capture directory DIR.
+    """Derive responses anew from the raw bytes and compare.
 
-    Prints what the bytes say differently from the stored response. Without --check a repaired copy is
+    Prints what the bytes in the lines of the capture directory DIR say differently from the stored response. Without --check a repaired copy is
     written beside every file in which something differs (ROLLOUT_ID.rederived.jsonl); the original stays
-    as it is. Lines that NeMo Gym wrote are read too.
+    as it is. Lines that NeMo Gym wrote are read too. Exit code 1 where a rollout could not be read.
     """
     store = CaptureStore(existing_directory(directory))
     counts = Counts()
     found: list[dict[str, Any]] = []
     for one in _rollouts(store, directory, rollout_id):
         copy = None if check else store.root / f"{one}{COPY_SUFFIX}"
-        for entry in _rollout(store, one, counts, copy):
-            if as_json:
-                found.append(entry)
-            else:
-                _show(entry)
+        try:
+            for entry in _rollout(store, one, counts, copy):
+                if as_json:
+                    found.append(entry)
+                else:
+                    _show(entry)
+        except (StoreError, OSError) as error:
+            counts.unreadable_rollouts.append(one)
+            click.echo(f"otel-gym: {printable(str(error))}", err=True)
     if as_json:
         print_json({**vars(counts), "differences": found})
     else:
         click.echo(
-            f"{counts.lines} lines, {counts.with_bytes} with response bytes, "
+            f"{counted(counts.lines, 'line')}, {counts.with_bytes} with response bytes, "
             f"{counts.differing} read differently, {counts.unreadable} unreadable"
         )
         for path in counts.copies:
             click.echo(f"repaired copy: {path}")
-    if check and counts.differing:
+    if counts.unreadable_rollouts or (check and counts.differing):
         raise click.exceptions.Exit(1)
 
 
@@ -78,7 +85,7 @@ def _rollouts(store: CaptureStore, directory: str, rollout_id: str | None) -> li
         return known
     if rollout_id not in known:
         raise UsageProblem(
-            f"{directory}: no records of rollout {rollout_id!r}; `otel-gym doctor {directory}` lists the rollouts"
+            f"{directory}: no records of rollout {rollout_id!r}; list them with: otel-gym show {shell_word(directory)}"
         )
     return [rollout_id]
 
@@ -160,11 +167,14 @@ def _replacing(path: Path | None, mode: int) -> Iterator[BinaryIO | None]:
 
 
 def _show(entry: dict[str, Any]) -> None:
-    click.echo(f"{entry['rollout_id']} line {entry['line']} ({entry['model_call_id']})")
+    call = printable(str(entry["model_call_id"]), 80)
+    click.echo(f"{entry['rollout_id']} line {entry['line']} ({call})")
     for one in entry["differences"]:
-        click.echo(f"  {one['path']}: {_short(one['stored'])} -> {_short(one['derived'])}")
+        click.echo(
+            f"  {printable(one['path'])}: {_short(one['stored'])} -> {_short(one['derived'])}"
+        )
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = printable(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

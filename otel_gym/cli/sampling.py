@@ -8,9 +8,17 @@ import click
 from rich.table import Table
 
 from otel_gym.capture.store import CaptureStore
-from otel_gym.cli.output import console, existing_directory, print_json
+from otel_gym.cli.options import directory_argument, json_option
+from otel_gym.cli.output import (
+    console,
+    counted,
+    existing_directory,
+    nothing_in,
+    print_json,
+    print_table,
+)
 from otel_gym.errors import StoreError, UsageProblem
-from otel_gym.reports.terminal import printable
+from otel_gym.reports.terminal import plain_table, printable
 from otel_gym.sampling.drift import DriftReport
 from otel_gym.sampling.pairs import pairs
 from otel_gym.sampling.parameters import SPELLINGS, nearest
@@ -20,41 +28,49 @@ SHOWN_ROLLOUTS: Final = 50
 
 
 @click.command()
-@click.argument("directory")
+@directory_argument
 @click.option(
     "--require",
     "required",
     metavar="NAME=VALUE,...",
     help="Exit with 1 when the engine got anything else in any call.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout.")
+@json_option
 def command(directory: str, required: str | None, as_json: bool) -> int:
-    """Report the sampling parameters of the calls in DIRECTORY: what servers pinned, what callers sent, what engines got."""
+    """Report sampling parameters: pinned, sent, effective.
+
+    Of all calls in the capture directory DIR, by server and rollout. Exit code 1 where --require is not met, or a rollout could not be read.
+    """
     store = CaptureStore(existing_directory(directory))
     report = DriftReport(_required(required))
     damaged = 0
+    unreadable: dict[str, str] = {}
     for rollout_id in sorted(store.rollouts()):
-        damaged += _add(report, store, rollout_id)
+        try:
+            damaged += _add(report, store, rollout_id)
+        except (StoreError, OSError) as error:
+            unreadable[rollout_id] = str(error)
     if as_json:
-        print_json({"directory": str(store.root), **report.to_json(), "invalid_lines": damaged})
+        more = {"invalid_lines": damaged, "unreadable": unreadable}
+        print_json({"directory": str(store.root), **report.to_json(), **more})
     else:
         _print(report, store)
         if damaged:
-            click.echo(f"otel-gym: {damaged} lines are no records and were left out", err=True)
-    return 1 if report.differences else 0
+            lines = counted(damaged, "damaged line")
+            click.echo(f"otel-gym: {lines} skipped; see: otel-gym doctor", err=True)
+    for reason in unreadable.values():
+        click.echo(f"otel-gym: {printable(reason)}", err=True)
+    return 1 if report.differences or unreadable else 0
 
 
 def _add(report: DriftReport, store: CaptureStore, rollout_id: str) -> int:
-    """Add a rollout's records; the number of lines that are none."""
+    """Add a rollout's records; the number of lines that are none. Raises `StoreError` or `OSError`."""
     invalid = 0
-    try:
-        for line in store.iter_lines(rollout_id):
-            if line.record is None:
-                invalid += 1
-            else:
-                report.add(rollout_id, line.record)
-    except StoreError as error:
-        raise UsageProblem(str(error)) from None
+    for line in store.iter_lines(rollout_id):
+        if line.record is None:
+            invalid += 1
+        else:
+            report.add(rollout_id, line.record)
     return invalid
 
 
@@ -70,11 +86,14 @@ def _required(text: str | None) -> dict[str, Any] | None:
         else:
             parts.append(part)
     found = pairs("--require", parts)
-    for name in found:
-        if name not in SPELLINGS and (near := nearest(name)) is not None:
+    for name, value in found.items():
+        parameter = SPELLINGS.get(name)
+        if parameter is None and (near := nearest(name)) is not None:
             raise UsageProblem(
                 f"--require {name}: is no known sampling parameter; did you mean {near!r}?"
             )
+        if parameter is not None and (problem := parameter.problem(value)) is not None:
+            raise UsageProblem(f"--require {name}: {value!r}: {problem}")
     return found
 
 
@@ -82,25 +101,26 @@ def _print(report: DriftReport, store: CaptureStore) -> None:
     out = console()
     value = report.to_json()
     if not report.calls:
-        out.print(f"no model calls in {store.root}", markup=False)
+        click.echo(nothing_in(store.root))
         return
     for server in value["servers"]:
         out.print(
-            f"server {printable(server['server'], 80)}: {server['calls']} calls", markup=False
+            f"server {printable(server['server'], 80)}: {counted(server['calls'], 'call')}",
+            markup=False,
         )
         for profile in server["profiles"]:
             out.print(
-                f"  pinned     {_values(profile['pinned'])}  ({profile['calls']} calls)",
+                f"  pinned     {_values(profile['pinned'])}  ({counted(profile['calls'], 'call')})",
                 markup=False,
             )
         for effective in server["effective"]:
             out.print(
-                f"  effective  {_values(effective['values'])}  ({effective['calls']} calls)",
+                f"  effective  {_values(effective['values'])}  ({counted(effective['calls'], 'call')})",
                 markup=False,
             )
         out.print(f"  replaced   {_counts(server['overridden'])}", markup=False)
         out.print(f"  not sent   {_counts(server['without'])}", markup=False)
-        out.print(_rollouts(server["rollouts"]))
+        print_table(_rollouts(server["rollouts"]))
     if report.mixed:
         out.print(
             f"{len(report.mixed)} rollouts with more than one effective profile: {', '.join(report.mixed[:SHOWN_ROLLOUTS])}",
@@ -126,7 +146,10 @@ def _print(report: DriftReport, store: CaptureStore) -> None:
 
 
 def _rollouts(rollouts: list[dict[str, Any]]) -> Table:
-    table = Table("rollout", "calls", "profiles", "effective", "replaced", "not sent")
+    table = plain_table()
+    for name in ("rollout", "calls", "profiles", "effective", "replaced", "not sent"):
+        is_number = name in ("calls", "profiles", "effective")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for one in rollouts[:SHOWN_ROLLOUTS]:
         table.add_row(
             one["rollout_id"],

@@ -12,8 +12,17 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from otel_gym.correlation.run import read_run
-from otel_gym.errors import OtelGymError, UsageProblem
+from otel_gym.capture.store import CaptureStore
+from otel_gym.cli.options import (
+    DIRECTORY,
+    OtlpUrl,
+    Url,
+    config_option,
+    is_http_url,
+    run_id_option,
+)
+from otel_gym.correlation.run import open_run, read_run
+from otel_gym.errors import OtelGymError, StoreError, UsageProblem
 from otel_gym.sampling.pairs import pairs
 from otel_gym.sampling.profile import SamplingProfile, profile_of
 from otel_gym.servers.listening import Listener, serve
@@ -24,25 +33,42 @@ PROBE_TIMEOUT_S: Final = 2.0
 
 
 @click.command()
-@click.option("--engine", metavar="URL", help="URL of the engine, with or without /v1.")
 @click.option(
-    "--capture-dir", metavar="DIR", help="Where records go; without it nothing is captured."
+    "--engine",
+    type=Url("http://127.0.0.1:8000"),
+    metavar="URL",
+    help="URL of the engine, with or without /v1.",
 )
-@click.option("--otlp-endpoint", metavar="URL", help="OTLP backend that gets a span per record.")
-@click.option("--config", metavar="FILE", help="YAML configuration, as NeMo Gym has it.")
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--capture-dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Where records go; without it nothing is captured.",
+)
+@click.option(
+    "--otlp-endpoint",
+    type=OtlpUrl(),
+    metavar="URL",
+    help="OTLP backend that gets a span per record.",
+)
+@config_option()
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one."
 )
-@click.option("--name", help="Name of the model server in the configuration and in records.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name of the model server in the configuration and in records.",
+)
 @click.option(
     "--sampling",
     "pins",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Sampling parameter that replaces the caller's; may be given again.",
+    help="Sampling parameter that replaces the caller's; may be repeated.",
 )
-@click.option("--run-id", help="Name of the run, for a directory that has none yet.")
+@run_id_option
 def command(
     engine: str | None,
     capture_dir: str | None,
@@ -54,7 +80,11 @@ def command(
     pins: tuple[str, ...],
     run_id: str | None,
 ) -> None:
-    """Forward everything to an engine; record each model call made below /ng-rollout/<rollout id>."""
+    """Serve an engine's API and record its model calls.
+
+    Everything is forwarded to the engine; each model call made below /ng-rollout/<rollout id> becomes a record. Refuses to start where it is to capture and
+    the directory cannot be used.
+    """
     logging.basicConfig(level=logging.WARNING, format="otel-gym: %(message)s")
     settings = _settings(config, capture_dir, otlp_endpoint, run_id)
     server = _server(settings, engine, name, pins)
@@ -63,24 +93,22 @@ def command(
         allow_unknown=server.sampling_allow_unknown,
         where=f"{server.name}.sampling_overrides",
     )
-    app = build_model_server(settings, server)
     listener = Listener(host or server.host, port if port is not None else server.port or 0)
+    with contextlib.closing(listener.socket):
+        _check_directory(settings)
+        app = build_model_server(settings, server)
 
-    async def started() -> None:
-        for line in _start_up_lines(settings, server, profile, listener):
-            click.echo(line)
-        await _warn_of_unreachable_engine(server)
+        async def started() -> None:
+            for line in _start_up_lines(settings, server, profile, listener):
+                click.echo(line)
+            await _warn_of_unreachable_engine(server)
 
-    serve(app, listener, started=started, shutdown_timeout_s=settings.otel_gym.shutdown_timeout)
+        serve(app, listener, started=started, shutdown_timeout_s=settings.otel_gym.shutdown_timeout)
 
 
 def _settings(
     config: str | None, capture_dir: str | None, otlp_endpoint: str | None, run_id: str | None
 ) -> Settings:
-    if otlp_endpoint is not None and "://" not in otlp_endpoint:
-        raise UsageProblem(
-            f"--otlp-endpoint {otlp_endpoint}: must be a URL such as http://127.0.0.1:4318"
-        )
     overrides: dict[str, Any] = {}
     own: dict[str, Any] = {}
     if capture_dir is not None:
@@ -108,8 +136,6 @@ def _server(
         server = ModelServerSettings(name=name or "model")
     changed: dict[str, Any] = {}
     if engine is not None:
-        if urlsplit(engine).scheme not in ("http", "https"):
-            raise UsageProblem(f"--engine {engine}: must be a URL such as http://127.0.0.1:8000")
         changed["base_url"] = engine
     if pins:
         changed["sampling_overrides"] = {
@@ -119,7 +145,28 @@ def _server(
     server = server.model_copy(update=changed)
     if server.engine_url is None:
         raise UsageProblem("no engine; give --engine URL, or --config FILE with a base_url")
+    if not is_http_url(server.engine_url):
+        raise UsageProblem(
+            f"{settings.source}: {server.name}: base_url {server.engine_url!r} must be a URL such as http://127.0.0.1:8000/v1"
+        )
     return server
+
+
+def _check_directory(settings: Settings) -> None:
+    """Raises `UsageProblem` where nothing could be captured although it is to be: a run without its evidence is played twice."""
+    directory = settings.model_call_capture_dir
+    if not settings.observability_enabled or directory is None:
+        return
+    bridge = settings.otel_gym
+    try:
+        CaptureStore(
+            directory,
+            file_mode=bridge.capture_file_mode,
+            directory_mode=bridge.capture_directory_mode,
+        )
+        open_run(directory, run_id=bridge.run_id)
+    except StoreError as error:
+        raise UsageProblem(f"nothing could be captured: {error}") from None
 
 
 def _start_up_lines(

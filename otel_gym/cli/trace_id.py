@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from otel_gym.cli.options import Url, directory_argument, json_option
 from otel_gym.cli.output import existing_directory, print_json
 from otel_gym.correlation.rollout_id import checked
 from otel_gym.correlation.run import read_run
@@ -12,12 +13,20 @@ from otel_gym.errors import InvalidRolloutId, UsageProblem
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
+@directory_argument
 @click.argument("rollout_id", metavar="ROLLOUT_ID")
-@click.option("--ui", metavar="URL", help="Jaeger's address; prints the link to the trace.")
-@click.option("--json", "as_json", is_flag=True, help="Print the ids as JSON.")
+@click.option(
+    "--ui",
+    type=Url("http://localhost:16686"),
+    metavar="URL",
+    help="Jaeger's address; prints the link to the trace, too.",
+)
+@json_option
 def command(directory: str, rollout_id: str, ui: str | None, as_json: bool) -> int:
-    """Print the trace id and the root span id of a rollout; computed, whether it was exported or not."""
+    """Print the trace id and root span id of a rollout.
+
+    Both are computed from the run and the rollout's id, whether anything was exported or not.
+    """
     root = existing_directory(directory)
     try:
         checked(rollout_id)

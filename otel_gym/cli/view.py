@@ -7,6 +7,7 @@ import socket
 
 import click
 
+from otel_gym.cli.options import Url, directory_argument
 from otel_gym.cli.output import existing_directory
 from otel_gym.errors import UsageProblem
 from otel_gym.settings import load_settings
@@ -16,11 +17,12 @@ from otel_gym.viewer.serve import is_loopback, listen, serve
 
 
 @click.command()
-@click.argument("directory")
+@directory_argument
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
+    metavar="ADDRESS",
     help="Address to listen on; beyond loopback a token is asked for.",
 )
 @click.option(
@@ -30,7 +32,12 @@ from otel_gym.viewer.serve import is_loopback, listen, serve
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 takes a free one.",
 )
-@click.option("--jaeger-ui", metavar="URL", help="Base URL of a Jaeger UI that the pages link to.")
+@click.option(
+    "--jaeger-ui",
+    type=Url("http://localhost:16686"),
+    metavar="URL",
+    help="Base URL of a Jaeger UI that the pages link to.",
+)
 @click.option(
     "--allow-host",
     multiple=True,
@@ -40,12 +47,13 @@ from otel_gym.viewer.serve import is_loopback, listen, serve
 @click.option(
     "--token",
     envvar="OTEL_GYM_VIEW_TOKEN",
+    metavar="TOKEN",
     help="The token to ask for; made up where one is needed.  [env: OTEL_GYM_VIEW_TOKEN]",
 )
 @click.option(
     "--no-index",
     is_flag=True,
-    help="Keep the index in memory instead of under DIRECTORY/.otel-gym/viewer.",
+    help="Keep the index in memory instead of under DIR/.otel-gym/viewer.",
 )
 def command(
     directory: str,
@@ -56,10 +64,11 @@ def command(
     token: str | None,
     no_index: bool,
 ) -> None:
-    """Show the captures in DIRECTORY in the browser, live while they are written. Read-only."""
+    """Show a capture directory in the browser, live.
+
+    The pages follow the files of DIR while they are written. Nothing can be changed through them.
+    """
     root = existing_directory(directory)
-    if jaeger_ui is not None and not jaeger_ui.startswith(("http://", "https://")):
-        raise UsageProblem(f"--jaeger-ui {jaeger_ui}: is no http or https URL")
     if token is not None and not (
         token.isascii()
         and token.isprintable()

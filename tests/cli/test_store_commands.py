@@ -50,7 +50,7 @@ def test_pack_and_export(
 ) -> None:
     """A packed directory is exported as before."""
     assert run(["pack", str(store.root)]) == 0
-    assert "still open" in capsys.readouterr().out
+    assert "1 rollout was left alone" in capsys.readouterr().out
     assert run(["pack", str(store.root), "--idle", "0", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [one["state"] for one in printed["rollouts"]] == ["packed"]
@@ -59,7 +59,7 @@ def test_pack_and_export(
     assert run(["export-parquet", str(store.root), str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calls"] == 3
     assert run(["export-parquet", str(store.root), str(out)]) == 0
-    assert "3 calls of 1 rollouts" in capsys.readouterr().out
+    assert "3 calls of 1 rollout in" in capsys.readouterr().out
 
 
 def test_pack_goes_on_after_a_bad_file(
@@ -70,7 +70,7 @@ def test_pack_goes_on_after_a_bad_file(
     store.packed_path_for("bad").write_bytes(b"not ours")
     assert run(["pack", str(store.root), "--idle", "0"]) == 1
     out = capsys.readouterr().out
-    assert "Packed 1 rollouts" in out and "bad.capture.jsonl.zst" in out
+    assert "Packed 1 rollout:" in out and "bad.capture.jsonl.zst" in out
     assert store.packed_path_for("7-0").exists() and store.path_for("bad").exists()
 
 
