@@ -87,6 +87,14 @@ def verified(directory: Path, jaeger: Any, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def found(directory: Path, jaeger: Any, *more: str) -> tuple[int, ...]:
+    """Exit code of `otel-gym verify --json`, and what it counts: spans, rollouts, missing, extra, different, of cleared attempts."""
+    code, output = verified(directory, jaeger, *more, "--json")
+    counts = orjson.loads(output)
+    names = ("spans", "rollouts", "missing", "extra", "different", "cleared")
+    return (code, *(counts[name] for name in names))
+
+
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -104,18 +112,10 @@ def test_two_thousand_calls_live_then_again_from_the_files(jaeger: Any, tmp_path
     rollouts_done(directory, 50)
     assert pipeline.close(60)
     assert verified(directory, jaeger)[0] == 0
-    code, output = verified(directory, jaeger, "--api", "v1")
-    assert (code, output) == (
-        0,
-        "2025 spans of 50 rollouts: 0 missing, 0 extra, 0 different\n",
-    )
+    assert found(directory, jaeger, "--api", "v1") == (0, 2025, 50, 0, 0, 0, 0)
     for _ in range(2):
         assert run_command(["export", str(directory), "--endpoint", jaeger.otlp_http]) == 0
-    code, output = verified(directory, jaeger)
-    assert (code, output) == (
-        0,
-        "2050 spans of 50 rollouts: 0 missing, 0 extra, 0 different\n",
-    )
+    assert found(directory, jaeger) == (0, 2050, 50, 0, 0, 0, 0)
 
 
 def test_verify_finds_what_is_missing_extra_and_different(jaeger: Any, tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_verify_finds_what_is_missing_extra_and_different(jaeger: Any, tmp_path:
     )
     append(directory, "1-0", record(77))
     code, output = verified(directory, jaeger, "--json")
-    found = orjson.loads(output)
+    told = orjson.loads(output)
     assert code == 1
-    assert (found["missing"], found["extra"], found["different"]) == (1, 1, 1)
-    (different,) = [each for each in found["findings"] if each["kind"] == "different"]
+    assert (told["missing"], told["extra"], told["different"]) == (1, 1, 1)
+    (different,) = [each for each in told["findings"] if each["kind"] == "different"]
     assert "http.response.status_code: 418 in the files, 200 in the backend" in different["details"]
 
 
@@ -170,9 +170,7 @@ def test_a_backend_that_was_dead_for_the_whole_run(
     backend.start()
     try:
         assert pipeline.close(90)
-        code, output = verified(directory, backend)
-        assert code == 0, output
-        assert output.startswith("3010 spans of 20 rollouts")
+        assert found(directory, backend) == (0, 3010, 20, 0, 0, 0, 0)
     finally:
         backend.stop()
 
@@ -222,9 +220,7 @@ def test_a_server_killed_in_the_middle_of_its_export(jaeger: Any, tmp_path: Path
         assert second.stdout is not None
         last = [line.strip() for line in second.stdout][-1]
     assert last == "closed True"
-    code, output = verified(directory, jaeger)
-    assert code == 0, output
-    assert output.startswith(f"{written + 1000} spans of 20 rollouts")
+    assert found(directory, jaeger) == (0, written + 1000, 20, 0, 0, 0, 0)
 
 
 def test_a_collector_in_between_changes_nothing(
@@ -246,8 +242,7 @@ def test_a_collector_in_between_changes_nothing(
         env={**os.environ, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
         stdout=subprocess.DEVNULL,
     )
-    until(lambda: verified(directory, jaeger)[1].startswith("510 spans of 10"))
-    assert verified(directory, jaeger)[0] == 0
+    until(lambda: found(directory, jaeger) == (0, 510, 10, 0, 0, 0, 0))
 
 
 def test_content_and_the_byte_budget_reach_jaeger(
@@ -290,16 +285,10 @@ def test_spans_of_a_cleared_attempt_are_no_fault(jaeger: Any, tmp_path: Path) ->
     (directory / "1-0.rollout.json").unlink()
     attempt(11, 3, time.time() + 1)
     for api in ("v1", "v3"):
-        assert verified(directory, jaeger, "--api", api) == (
-            0,
-            "4 spans of 1 rollouts: 0 missing, 0 extra, 0 different; 5 of cleared attempts\n",
-        )
-    found = orjson.loads(verified(directory, jaeger, "--json")[1])
-    assert found["cleared"] == len(found["findings"]) == 5
+        assert found(directory, jaeger, "--api", api) == (0, 4, 1, 0, 0, 0, 5)
+    assert "5 of cleared attempts" in verified(directory, jaeger)[1]
     path = store.path_for("1-0")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    code, output = verified(directory, jaeger)
-    assert code == 1
-    assert "3 spans of 1 rollouts: 0 missing, 1 extra, 0 different; 5 of cleared" in output
+    assert found(directory, jaeger) == (1, 3, 1, 0, 1, 0, 5)
     store.close()
