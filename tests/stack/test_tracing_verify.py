@@ -215,7 +215,7 @@ def test_a_server_killed_in_the_middle_of_its_export(jaeger: Any, tmp_path: Path
         first.kill()
     written = sum(len(path.read_bytes().splitlines()) for path in directory.glob("*.capture.jsonl"))
     assert written > 100
-    code, _ = verified(directory, jaeger)
+    assert verified(directory, jaeger)[0] in (0, 1)
     with server(5000) as second:
         assert second.stdout is not None
         last = [line.strip() for line in second.stdout][-1]
