@@ -9,7 +9,7 @@ from typing import Any
 from otel_gym.viewer.index.indexer import Index
 from otel_gym.viewer.kept import Kept
 from otel_gym.viewer.run_query import PAGE_SIZE, RunQuery
-from otel_gym.viewer.series import over_time
+from otel_gym.viewer.series import EARLIEST_S, LATEST_S, over_time
 
 SHOWN = (
     "rollout_id",
@@ -119,7 +119,9 @@ class RunPage:
             " sum(damaged) AS damaged, sum(tokens_in) AS tokens_in, sum(tokens_in_known) AS tokens_in_known,"
             " sum(tokens_out) AS tokens_out, sum(tokens_out_known) AS tokens_out_known,"
             " sum(cached_tokens) AS cached_tokens, sum(cached_of) AS cached_of, avg(reward) AS reward_mean,"
-            " count(reward) AS rewarded, min(started_at) AS started_at, max(completed_at) AS completed_at,"
+            " count(reward) AS rewarded,"
+            f" ifnull(min(started_at) FILTER (WHERE started_at BETWEEN {EARLIEST_S} AND {LATEST_S}), min(started_at)) AS started_at,"
+            f" ifnull(max(completed_at) FILTER (WHERE completed_at BETWEEN {EARLIEST_S} AND {LATEST_S}), max(completed_at)) AS completed_at,"
             " sum(model_ms) AS model_ms, sum(duration_ms) AS duration_ms FROM rollouts"
         )
         assert row is not None

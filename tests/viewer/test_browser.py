@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -228,6 +229,41 @@ def test_every_page_is_readable(
             float(page.evaluate("getComputedStyle(document.body).fontSize.replace('px','')")) >= 12
         )
         page.screenshot(path=artefacts() / f"{name}-{size[0]}-{scheme}.png", full_page=True)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "400"])
+def test_names_without_a_break_stay_on_the_page(
+    watch: Open, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    """Ids, models, agents, tools and texts of hundreds of characters without a space widen no page."""
+    directory = write_run(tmp_path / "run")
+    long_id = "L" * 180
+    records = conversation("7-0", 3)
+    records[0]["response"]["model"] = "model-" + "m" * 150
+    records[1].update(error_category="e" * 80, status_code=503, exception={"type": "T" * 300})
+    answer: dict[str, Any] = {"content": "W" * 900, "reasoning_content": "R" * 900}
+    function = {"name": "f" * 120, "arguments": json.dumps({"k" * 80: "v" * 900})}
+    answer["tool_calls"] = [{"id": "c" * 100, "type": "function", "function": function}]
+    records[2]["response"]["choices"][0]["message"] = {"role": "assistant", **answer}
+    records[2]["sampling"] = {"requested": {"x" * 100: "y" * 200}, "pinned": ["x" * 100]}
+    append(directory, "7-0", records)
+    write_rollout(directory, "7-0", agent="agent_" + "g" * 150, error="B" * 500, reward=-123456.789)
+    for attempt in range(30):
+        name = f"{long_id}-a{attempt}" if attempt else long_id
+        append(directory, name, conversation(name, 2, start=5.0 * attempt))
+    viewer = RunningViewer(ViewerOptions(directory))
+    watched = watch(viewer, size)
+    paths = ["/", "/rollout/7-0/", f"/rollout/{long_id}-a20/", f"/compare?a=7-0&b={long_id}"]
+    paths += [f"/rollout/7-0/call/{number}/" for number in range(3)]
+    for path in paths:
+        watched.open(path)
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= size[0], path
+    watched.open(f"/rollout/{long_id}-a20/")
+    assert watched.page.locator("#attempts tr.this").evaluate(
+        "row => { const list = row.closest('#attempts').getBoundingClientRect(), at = row.getBoundingClientRect();"
+        " return at.top >= list.top && at.bottom <= list.bottom; }"
+    )
+    viewer.stop()
 
 
 def test_the_picture_of_the_readme(

@@ -97,6 +97,27 @@ def test_any_clock_has_pages(tmp_path: Path, view: View, name: str) -> None:
     assert viewer.page("/rollout/0-0/").count('class="tick"') < 50
 
 
+def test_one_clock_gone_wrong_does_not_flatten_the_charts(tmp_path: Path, view: View) -> None:
+    """Calls dated outside of this century are left out of the figures over time as long as there are others; nothing else leaves them out."""
+    directory = write_run(tmp_path / "run")
+    append(directory, "1-0", conversation("1-0", 10))
+    viewer = view(directory)
+    before = viewer.json("/run.json")
+    wrong = conversation("0-0", 2)
+    wrong[0].update(started_at=1.79e12, completed_at=1.79e12 + 1)
+    wrong[1].update(started_at=0.0, completed_at=1.0)
+    append(directory, "0-0", wrong)
+    viewer.index.refresh()
+    after = viewer.json("/run.json")
+    assert after["series"] == before["series"]
+    assert after["totals"]["calls"] == 12
+    for key in ("started_at", "completed_at"):
+        assert after["totals"][key] == before["totals"][key]
+    (directory / "1-0.capture.jsonl").unlink()
+    viewer.index.refresh()
+    assert sum(point["calls"] for point in viewer.json("/run.json")["series"]["points"]) == 2
+
+
 @pytest.mark.parametrize("length", [1e-9, 0.003, 0.9, 1, 7, 59, 3600, 2.6e9, 1e15])
 def test_an_axis_has_few_marks_at_round_places(length: float) -> None:
     """At most a handful, the first at 0, none beyond the end, all the same distance apart."""

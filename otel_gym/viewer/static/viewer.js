@@ -57,6 +57,7 @@ function replace(fresh) {
   }
   const open = $$("details[open] > summary", main).map((summary) => summary.textContent);
   const row = document.activeElement && document.activeElement.matches("[data-row]") ? document.activeElement.getAttribute("href") : null;
+  const scrolled = $("#attempts") ? $("#attempts").scrollTop : 0;
   main.replaceChildren(...$("main", fresh).childNodes);
   for (const summary of $$("details > summary", main)) {
     if (open.includes(summary.textContent)) summary.parentElement.open = true;
@@ -65,8 +66,18 @@ function replace(fresh) {
     field.focus({ preventScroll: true });
     if (selection) field.setSelectionRange(...selection);
   }
+  const list = $("#attempts");
+  if (list) list.scrollTop = scrolled;
   if (row) { const same = $$("[data-row]", main).find((one) => one.getAttribute("href") === row); if (same) same.focus({ preventScroll: true }); }
 }
+
+// Of many attempts, the one of this page is in sight.
+function center() {
+  const list = $("#attempts");
+  const row = list && $(".this", list);
+  if (row) list.scrollTop = row.offsetTop - list.clientHeight / 2;
+}
+center();
 
 if (live) {
   setInterval(follow, POLL_MS);
