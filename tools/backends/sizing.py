@@ -1,7 +1,7 @@
 """Measure what `docs/sizing.md` says: bytes per span on the wire, in Kafka and on Jaeger's disk, and spans per second.
 
 The spans are this project's own: those of a directory of captures (``otel-gym demo --capture-dir DIR`` makes one), copied
-under new ids until there are enough. Run ``python -m tools.backends.sizing DIR [--spans N]``.
+under new trace, span and rollout ids until there are enough. Run ``python -m tools.backends.sizing DIR [--spans N]``.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,9 @@ def _copies(template: ExportTraceServiceRequest, spans: int) -> Iterator[tuple[i
                     span.span_id = _other(span.span_id, number)
                     if span.parent_span_id:
                         span.parent_span_id = _other(span.parent_span_id, number)
+                    for attribute in span.attributes:
+                        if attribute.key == "otel_gym.rollout.id":
+                            attribute.value.string_value += f"-{number}"
                     in_request += 1
             request.MergeFrom(one)
         made += in_request
@@ -100,6 +104,21 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
+def _send(message: urllib.request.Request) -> int:
+    """Send a request until it is taken, as otel-gym does; how often it was refused."""
+    refused = 0
+    while True:
+        try:
+            with urllib.request.urlopen(message, timeout=60) as answer:
+                assert answer.status == 200
+                return refused
+        except urllib.error.HTTPError as problem:
+            if problem.code != 503:
+                raise
+            refused += 1
+            time.sleep(0.5)
+
+
 def main() -> int:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description="Measure the stack with this project's spans.")
@@ -118,6 +137,7 @@ def main() -> int:
         # Of the originals: copies of one another would compress better than real spans do.
         "gzip_bytes_per_span": len(gzip.compress(original, 6)) / originals,
         "kafka_zstd_bytes_per_span": len(zstandard.compress(original)) / originals,
+        "collector_refusals": 0,
     }
     with tempfile.TemporaryDirectory() as scratch:
         stack = Stack(Path(scratch), "badger")
@@ -131,8 +151,7 @@ def main() -> int:
                     body,
                     {"content-type": "application/x-protobuf"},
                 )
-                with urllib.request.urlopen(message, timeout=60) as answer:
-                    assert answer.status == 200
+                found["collector_refusals"] += _send(message)
             found["collector_accepts_spans_per_s"] = spans / (time.perf_counter() - started)
             stored = 'sum(otelcol_exporter_sent_spans_total{job="jaeger"})'
             while _value(stack, stored) < spans:
