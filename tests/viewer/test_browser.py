@@ -15,7 +15,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    Playwright,
+    expect,
+    sync_playwright,
+)
 
 from otel_gym.viewer.options import ViewerOptions
 from tests.viewer.browser import ARGUMENTS, NoBrowser, artefacts, chromium
@@ -34,6 +41,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 WIDE, NARROW = (1280, 800), (400, 780)
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="module")
@@ -401,6 +409,28 @@ def test_live_update_keeps_what_a_person_is_doing(
         assert page.evaluate("document.activeElement.id") == "filter"
     finally:
         viewer.stop()
+
+
+def test_an_open_page_says_when_its_rollout_is_gone_and_follows_what_comes_in_its_place(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Cleared, the lamp says so and what was there stays to be read; the attempt that is written in its place appears by itself."""
+    directory = write_run(tmp_path / "run")
+    append(directory, "0-0", conversation("0-0", 4))
+    viewer = RunningViewer(ViewerOptions(directory))
+    page = browser.new_page()
+    page.goto(f"{viewer.url}/rollout/0-0/")
+    lamp = page.locator("#live")
+    expect(lamp).to_have_text("live")
+    (directory / "0-0.capture.jsonl").unlink()
+    expect(lamp).to_have_text("gone")
+    assert page.locator(".wrow").count() == 4
+    append(directory, "0-0", conversation("0-0-again", 2))
+    expect(page.locator(".wrow")).to_have_count(2)
+    expect(lamp).to_have_text("live")
+    viewer.stop()
+    expect(lamp).to_have_text("lost")
+    page.close()
 
 
 def test_a_rollout_of_2000_calls_is_usable(browser: Browser, watch: Open, tmp_path: Path) -> None:

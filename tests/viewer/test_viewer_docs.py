@@ -29,10 +29,11 @@ def test_every_key_of_the_twins_is_documented(run_dir: Path, view: View) -> None
     call = viewer.json("/rollout/0-0/call/3.json")
     compared = viewer.json("/compare.json", a="0-0", b="0-1")
     parts: list[dict[str, Any]] = [
-        run, run["run"], run["indexing"], run["series"], run["rollouts"][0],
+        run, run["run"], run["indexing"], run["totals"], run["series"], run["series"]["points"][0], run["rollouts"][0],
         rollout, rollout["rollout"], rollout["calls"][0], rollout["gaps"][0],
+        rollout["attempts"][0], rollout["attempts"][0]["timeline"][0],
         call, call["call"], call["sampling"][0], call["bodies"]["request"], call["answer"][0], call["answer"][0]["parts"][0],
-        compared, compared["figures"][0], compared["calls"][0], compared["first_difference"],
+        compared, compared["figures"][0], compared["calls"][0], compared["first_difference"], compared["first_difference"]["a"],
     ]  # fmt: skip
     keys = {key for part in parts for key in part}
     assert keys - _named() == set()

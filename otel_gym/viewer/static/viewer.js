@@ -25,9 +25,10 @@ async function follow() {
   const lamp = $("#live");
   try {
     const answer = await fetch(live, { headers: { accept: "application/json" } });
+    if (answer.status === 404) return say(lamp, "gone", "It was cleared or removed; the page shows how it was");
     if (!answer.ok) throw new Error(answer.statusText);
     const now = (await answer.json()).version;
-    lamp.classList.remove("lost");
+    say(lamp, "live", "Follows the files");
     if (now !== version) {
       const page = await fetch(location.href);
       if (!page.ok) throw new Error(page.statusText);
@@ -39,10 +40,16 @@ async function follow() {
       lamp.classList.add("changed");
     }
   } catch {
-    lamp.classList.add("lost");
+    say(lamp, "lost", "The viewer does not answer; the page shows how it was");
   } finally {
     asking = false;
   }
+}
+
+function say(lamp, state, why) {
+  lamp.classList.toggle("lost", state !== "live");
+  lamp.title = why;
+  $("span", lamp).textContent = state;
 }
 
 function replace(fresh) {
