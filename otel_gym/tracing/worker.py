@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_gym.capture.written import Written
 from otel_gym.correlation.run import Run
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
@@ -20,15 +18,13 @@ from otel_gym.tracing.delivery import Delivery, parked_entry
 from otel_gym.tracing.encode import SpanEncoder, encode_span
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.files import (
-    fingerprint,
-    fingerprint_by,
     fingerprint_of,
-    holds_call,
     open_capture,
     read_lines,
     record_file_name,
     rollout_of,
 )
+from otel_gym.tracing.fingerprints import KNOWN_FILES, Fingerprints
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import SUFFIX
 from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
@@ -46,7 +42,6 @@ _YIELD_EVERY_SPANS: Final = 4
 interpreter's switch interval."""
 _UNREADABLE_S: Final = 0.5
 """Pause after a file that could not be read."""
-_KNOWN_FILES: Final = 4096
 
 
 class Worker:
@@ -89,7 +84,8 @@ class Worker:
         self._rollouts = RolloutFiles(directory)
         self._sizes: dict[str, int] = {}
         self._ends: dict[str, int] = {}
-        self._fingerprints: OrderedDict[str, str] = OrderedDict()
+        # A follower knows each file's end anyway; without its fingerprint it would take a file that was begun anew for the old one.
+        self._fingerprints = Fingerprints(directory, None if follow else KNOWN_FILES)
 
     @property
     def batch_opened_at(self) -> float | None:
@@ -133,7 +129,7 @@ class Worker:
             end = start + written.length_bytes
             source = Source(
                 record_file_name(rollout_id),
-                self._fingerprint_for(written),
+                self._fingerprints.of(written),
                 start,
                 end,
                 str(written.record.get("model_call_id")),
@@ -267,8 +263,8 @@ class Worker:
             file = open_capture(self._directory, rollout_id)
             if file is None:
                 return gap.end
-        known = self._fingerprints.get(rollout_id)
-        self._remember(rollout_id, mark)
+        known = self._fingerprints.known(rollout_id)
+        self._fingerprints.note(rollout_id, mark)
         position = gap.start if known is None or known == mark else 0
         made = 0
         with file:
@@ -292,38 +288,6 @@ class Worker:
 
     def _scan_rollouts(self, *, at_once: bool) -> None:
         self._backlog.add_rollouts(self._rollouts.changed(at_once=at_once), is_own=False)
-
-    def _fingerprint_for(self, written: Written) -> str:
-        """The fingerprint of the file that a record was written to, which may have been replaced since; empty where it cannot be known."""
-        rollout_id = written.rollout_id
-        call_id = written.record.get("model_call_id")
-        if written.offset_bytes == 0 and (mark := fingerprint_by(call_id)) is not None:
-            self._remember(rollout_id, mark)
-            return mark
-        known = self._fingerprints.get(rollout_id) if written.offset_bytes else None
-        if known is not None:
-            return known
-        try:
-            mark = fingerprint(self._directory, rollout_id)
-        except StoreError:
-            mark = None
-        if mark is None or not holds_call(
-            self._directory,
-            rollout_id,
-            written.offset_bytes,
-            written.length_bytes,
-            str(call_id),
-        ):
-            return ""
-        self._remember(rollout_id, mark)
-        return mark
-
-    def _remember(self, rollout_id: str, mark: str) -> None:
-        self._fingerprints[rollout_id] = mark
-        self._fingerprints.move_to_end(rollout_id)
-        # A follower knows each file's end anyway; without its fingerprint it would take a file that was begun anew for the old one.
-        if len(self._fingerprints) > _KNOWN_FILES and not self._follow:
-            self._fingerprints.popitem(last=False)
 
     def _on_accepted(self, sources: list[Source]) -> None:
         """Notes the ranges in the cursor, neighbours as one."""

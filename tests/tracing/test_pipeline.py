@@ -553,7 +553,7 @@ def test_a_follower_knows_a_file_that_was_begun_anew_among_thousands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A rollout that is cleared and written anew, longer than before, is exported from its start, however many other files were read meanwhile."""
-    monkeypatch.setattr(worker, "_KNOWN_FILES", 2)
+    monkeypatch.setattr(worker, "KNOWN_FILES", 2)
     directory, _ = captures
     for rollout in range(6):
         append(directory, f"{rollout}-0", gym_record(rollout))
