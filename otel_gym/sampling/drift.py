@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -209,8 +210,13 @@ def _reported(dialect: Any, values: Any) -> dict[str, Any]:
 
 
 def _json(values: Mapping[str, Any]) -> str:
-    return orjson.dumps(values, default=str, option=orjson.OPT_SORT_KEYS).decode()
+    try:
+        return orjson.dumps(values, default=str, option=orjson.OPT_SORT_KEYS).decode()
+    except (
+        TypeError
+    ):  # integers beyond 64 bits and lone surrogates, which only the standard writer takes
+        return json.dumps(values, default=str, sort_keys=True)
 
 
 def _counted(counter: Counter[str], key: str) -> list[dict[str, Any]]:
-    return [{key: orjson.loads(text), "calls": calls} for text, calls in counter.most_common()]
+    return [{key: json.loads(text), "calls": calls} for text, calls in counter.most_common()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,8 +21,20 @@ MAX_DECODED_BYTES: Final = 256 * 1024 * 1024
 """Bound on what a compressed request may expand to, in bytes."""
 
 
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])")  # those of names
+_JSON_NAMES: Final = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
+
+
 class UnreadableBody(DialectError):
     """A request body that is no JSON object, so that nothing can be laid over it."""
+
+
+class Ambiguous(dict[str, Any]):
+    """An object in whose text one key may stand twice; the last one counts here.
+
+    Readers disagree (some take the first, some refuse), so under pins its text never goes out as it came.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +60,19 @@ def read_object(body: bytes, encoding: str = "") -> JsonBody:
     """A request's body, content encodings removed. Raises `UnreadableBody`."""
     try:
         decoded = decode_body(encoding, body, MAX_DECODED_BYTES) if encoding else body
-        value, standard = loads_noting(decoded)
+        value, standard = loads_noting(decoded.removeprefix(_BYTE_ORDER_MARK))
     except (DialectError, ValueError) as error:
         raise UnreadableBody(str(error)) from None
     if not isinstance(value, dict):
-        raise UnreadableBody(f"a JSON {type(value).__name__}, not an object")
-    return JsonBody(value, standard)
+        raise UnreadableBody(f"{_JSON_NAMES.get(type(value), 'a number')}, not an object")
+    return JsonBody(Ambiguous(value) if _may_repeat(decoded, value) else value, standard)
+
+
+def _may_repeat(text: bytes, value: Mapping[str, Any]) -> bool:
+    """Whether a sampling parameter may stand in `text` more often than once: it does, or escapes could hide that."""
+    if _ESCAPED_LETTER.search(text):
+        return True
+    return any(text.count(b'"%s"' % name.encode()) > 1 for name in value if name in SPELLINGS)
 
 
 def with_defaults(caller: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +117,7 @@ def lay_pins(
     `caller` is the body as the caller sent it, to a path of `caller_dialect`; the two differ where chat is served through completions.
     """
     laid = profile.lay_over(dialect, body)
-    sent = laid.body if laid.changed else body
+    sent = laid.body if laid.changed or (profile and isinstance(body, Ambiguous)) else body
     effective = _seen_from(caller_dialect, caller, _sampling_and(sent, dialect, laid.pinned))
     pinned = _seen_from(caller_dialect, caller, laid.pinned)
     asked = _sampling_and(caller, caller_dialect, pinned)

@@ -61,6 +61,24 @@ def test_calls_that_say_nothing_are_counted_apart(line: dict[str, Any]) -> None:
     assert (report.calls, report.unread, report.differences) == (0, 1, [])
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"bad_words": ["\ud800"]}, {"logit_bias": {"1": 10**30}}, {"temperature": {"\udfff": [10**40]}},
+        {"top_k": [1, [2]]}, {"temperature": "hot", "min_p": 2**64},
+    ],
+)  # fmt: skip
+def test_any_value_can_be_reported(values: dict[str, Any]) -> None:
+    """Whatever a caller sent as a parameter, equal calls make one profile, and the report has its value."""
+    report = DriftReport()
+    for number in (1, 2):
+        report.add("7-2", record(number, request=values))
+        report.add("7-2", record(number, sampling=pinned({}, **values)))
+    (server,) = report.to_json()["servers"]
+    assert server["effective"] == [{"values": values, "calls": 4}]
+    assert {"pinned": values, "calls": 2} in server["profiles"]
+
+
 def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Profiles, replaced values, values not sent and mixed rollouts, per server and rollout; exit code 1 only where a required value differs."""
     store = CaptureStore(tmp_path)

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_gym.sampling.outbound import UnreadableBody, read_object, with_defaults
+from otel_gym.sampling.outbound import (
+    Ambiguous,
+    UnreadableBody,
+    lay_pins,
+    read_object,
+    with_defaults,
+)
+from otel_gym.sampling.profile import profile_of
 
 SCALARS = (
     st.none()
@@ -60,12 +67,54 @@ def test_not_a_number_survives() -> None:
 
 @pytest.mark.parametrize(
     ("body", "encoding"),
-    [(b"", ""), (b"null", ""), (b"[]", ""), (b"{", ""), (b"\xff", ""), (b"{}", "gzip"), (gzip.compress(b'{"a": "some text"}')[:-12], "gzip"), (b"{}", "rot13")],
+    [(b"", ""), (b"7", ""), (b'"x"', ""), (b"null", ""), (b"[]", ""), (b"{", ""), (b"\xff", ""), (b"{}", "gzip"), (gzip.compress(b'{"a": "some text"}')[:-12], "gzip"), (b"{}", "rot13")],
 )  # fmt: skip
 def test_what_cannot_be_read(body: bytes, encoding: str) -> None:
     """Bytes that are no JSON object, or not in their encoding, are one kind of error."""
     with pytest.raises(UnreadableBody):
         read_object(body, encoding)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"[1]", "an array, not an object"),
+        (b"null", "null, not an object"),
+        (b"1", "a number, not"),
+    ],
+)
+def test_what_is_no_object_is_named_as_json_names_it(body: bytes, said: str) -> None:
+    """The message is for whoever wrote the request, in whatever language."""
+    with pytest.raises(UnreadableBody, match=said):
+        read_object(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "repeats"),
+    [
+        (b'{"temperature":2,"temperature":1}', True),
+        (b'{"temperatur\\u0065":2,"temperature":1}', True),
+        (b'{"max\\u005ftokens":2,"max_tokens":1}', True),
+        (b'{"temperature":1,"tools":[{"parameters":{"temperature":{}}}]}', True),
+        (b'{"temperature":1,"x":"a \\"temperature\\" and \\u003cb\\u003e \\u00e9"}', False),
+        (b'{"temperature":1,"model":"m","model":"n"}', False),
+    ],
+)
+def test_a_body_that_readers_may_take_differently_is_noted(body: bytes, repeats: bool) -> None:
+    """A sampling parameter that stands in a body twice, in plain letters or in escapes, makes it ambiguous."""
+    assert isinstance(read_object(body).value, Ambiguous) is repeats
+
+
+def test_an_ambiguous_body_is_written_anew_only_under_pins() -> None:
+    """With the pinned value already last, the body is still another one; without pins it is the very same."""
+    read = read_object(b'{"temperature":2,"temperature":1}')
+    for pins, changes in (({"temperature": 1.0}, True), ({}, False)):
+        sent, account = lay_pins(
+            profile_of(pins), "chat", read.value, caller_dialect="chat", caller=read.value
+        )
+        assert (sent is not read.value) is changes
+        assert sent == {"temperature": 1}
+        assert (account.requested, account.overridden) == ({"temperature": 1}, [])
 
 
 def test_defaults_fill_in_only_what_is_missing() -> None:
