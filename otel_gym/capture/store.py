@@ -6,7 +6,6 @@ Reading never needs a writer's help and never disturbs one; see `otel_gym.captur
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 import time
@@ -270,39 +269,41 @@ class CaptureStore:
         return offset
 
     def _remove_records(self, rollout_id: str) -> int:
-        """Remove both forms of the records, the plain one under its lock, so that no append is cut in half; how many lines they held.
+        """Remove both forms of the records under the plain one's lock, so that no append is cut in half; how many lines they held.
 
-        What is no regular file is removed without looking into it.
+        The packed one goes first: whoever opens the plain one anew counts its offsets from what is packed before it.
         """
         path, packed = self.path_for(rollout_id), self.packed_path_for(rollout_id)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
-                raise
-            removed = self._count_lines(path, packed)
-            if error.errno != errno.ENOENT and not stat.S_ISREG(path.lstat().st_mode):
-                path.unlink()
-            packed.unlink(missing_ok=True)
-            return removed
-        held = Lock.BUSY
-        try:
-            held = lock(descriptor, _LOCK_TIMEOUT_S)
-            if held is Lock.BUSY:
-                raise StoreUnavailable(
-                    f"{path}: locked by another process for {_LOCK_TIMEOUT_S:g} s"
-                )
-            removed = self._count_lines(path, packed)
-            # Another file at the path was made after the generation rose: it belongs to the next attempt.
+        while (descriptor := self._open_for_removal(path, packed)) is not None:
+            held = Lock.BUSY
+            try:
+                held = lock(descriptor, _LOCK_TIMEOUT_S)
+                if held is Lock.BUSY:
+                    raise StoreUnavailable(
+                        f"{path}: locked by another process for {_LOCK_TIMEOUT_S:g} s"
+                    )
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+                        removed = self._count_lines(path, packed)
+                        packed.unlink(missing_ok=True)
+                        os.unlink(path)
+                        return removed
+            finally:
+                if held is Lock.HELD:
+                    unlock(descriptor)
+                os.close(descriptor)
+        return 0
+
+    def _open_for_removal(self, path: Path, packed: Path) -> int | None:
+        """The plain file, made where only a packed one is there; null where there is neither. What is no regular file is removed without looking into it."""
+        for one in (path, packed):
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
-                    os.unlink(path)
-            packed.unlink(missing_ok=True)
-            return removed
-        finally:
-            if held is Lock.HELD:
-                unlock(descriptor)
-            os.close(descriptor)
+                if not stat.S_ISREG(os.lstat(one).st_mode):
+                    one.unlink()
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return open_file(path, self.file_mode) if packed.exists() else None
 
     def _count_lines(self, path: Path, packed: Path) -> int:
         """Lines that are not blank; those of a packed file that cannot be read count as none."""

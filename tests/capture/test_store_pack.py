@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,26 @@ def test_a_line_longer_than_a_frame_is_packed_in_pieces(
     assert list(store.iter_records("r")) == before
     for name in ("c4", "long", "after"):
         assert store.find("r", name) is not None
+
+
+def test_who_appends_while_a_packed_rollout_is_cleared_counts_from_the_new_beginning(
+    store: CaptureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets never count from a packed file that a clear removes: an append in the middle of the clear waits for its end."""
+    fill(store, 5)
+    assert pack.pack_rollout(store, "r", idle_s=0).state == "packed"
+    other = CaptureStore(store.root)
+    during = threading.Thread(target=other.record, args=("r", {"model_call_id": "during"}))
+    original = CaptureStore._count_lines
+
+    def slow(self: CaptureStore, path: Path, packed: Path) -> int:
+        during.start()
+        during.join(0.3)
+        return original(self, path, packed)
+
+    monkeypatch.setattr(CaptureStore, "_count_lines", slow)
+    store.clear("r")
+    during.join()
+    written = other.record("r", {"model_call_id": "after"})
+    places = {record["model_call_id"]: offset for offset, _, record in store.iter_records("r")}
+    assert places["after"] == written.offset_bytes
