@@ -13,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import jinja2
 import orjson
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from otel_gym.errors import SettingsError
+from otel_gym.servers.connections import TRANSPORT_ERRORS
 from otel_gym.servers.headers import Headers
 from otel_gym.servers.refusal import NO_CHAT_TEMPLATE, NOT_RENDERABLE, Refusal
 from otel_gym.servers.upstream import EngineRequest, Upstream
@@ -178,9 +178,9 @@ class ChatRenderer:
         request = EngineRequest(method, target.encode(), [*asking, _JSON], body)
         response = await self._upstream.open(request)
         try:
-            content = await response.aread()
+            content = await response.read()
             found = orjson.loads(content) if response.status_code == 200 else {}
-        except (httpx.TransportError, ValueError):
+        except (*TRANSPORT_ERRORS, ValueError):
             found = {}
         finally:
             await response.aclose()

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-import httpx
 from starlette.types import Receive, Scope, Send
 
 from otel_gym.capture.current import current_call
 from otel_gym.counters import count
+from otel_gym.servers.connections import TRANSPORT_ERRORS
 from otel_gym.servers.headers import end_to_end, value_of, without
 from otel_gym.servers.outbound import Answer, EngineExit, Inbound
 from otel_gym.servers.refusal import (
@@ -142,7 +142,7 @@ class Forwarding:
     async def _relay(self, answer: Answer) -> None:
         """Pass the answer on: each part at once; the message that completes a body of known length says so."""
         response, transform = answer.response, answer.transform
-        headers = end_to_end(response.headers.raw)
+        headers = end_to_end(response.headers)
         remaining: int | None = None
         if transform is not None:
             headers = without(headers, b"content-length")
@@ -157,7 +157,7 @@ class Forwarding:
             }
         )
         ended = False
-        parts = aiter(_body_of(response))
+        parts = response.parts()
         while not ended and not self._client_gone:
             part = await self._next(parts)
             if part is None:
@@ -172,7 +172,7 @@ class Forwarding:
             await self._send({"type": "http.response.body", "body": part, "more_body": not ended})
         if ended:
             # Nothing is left but the end of the message: read, it frees the connection for the next call.
-            with suppress(httpx.TransportError):
+            with suppress(*TRANSPORT_ERRORS):
                 await self._interruptible(anext(parts, None))
         elif self._client_gone:
             count("engine.cancelled")
@@ -184,7 +184,7 @@ class Forwarding:
         """The engine's next chunk, null at the end of its answer."""
         try:
             return await self._interruptible(anext(parts, None))
-        except httpx.TransportError as error:
+        except TRANSPORT_ERRORS as error:
             count("engine.lost")
             self._note_lost()
             lost = EngineConnectionLost(
@@ -223,12 +223,6 @@ class Forwarding:
             )
         if not self._client_gone:
             await send_json(self._send, reason.status, error_body(self._path, reason, str(refusal)))
-
-
-def _body_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    stream = response.stream
-    assert isinstance(stream, httpx.AsyncByteStream)
-    return stream
 
 
 def _below_mount(scope: Scope, path: str) -> str:

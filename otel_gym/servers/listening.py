@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from otel_gym.errors import UsageProblem
 from otel_gym.servers.refusal import EngineConnectionLost
+from otel_gym.servers.wire import KEEP_ALIVE_OPTIONS
 
 BACKLOG: Final = 4096
 KEEP_ALIVE_S: Final = 75
@@ -53,6 +54,9 @@ class Listener:
             ) from None
         # asyncio does this only for sockets that it made; without it a stream's small chunks wait 40 ms for each other.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Accepted sockets inherit these: a client whose host is gone must not keep its call going.
+        for option in KEEP_ALIVE_OPTIONS:
+            self.socket.setsockopt(*option)
         self.port: int = self.socket.getsockname()[1]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from otel_gym.capture.current import current_call
 from otel_gym.capture.routes import CAPTURED_PATHS, repaired_path
 from otel_gym.counters import count
@@ -32,6 +30,7 @@ from otel_gym.servers.chat_completions import (
 )
 from otel_gym.servers.chat_template import ChatRenderer
 from otel_gym.servers.complaints import Complaints
+from otel_gym.servers.connections import EngineResponse
 from otel_gym.servers.headers import (
     Headers,
     request_headers,
@@ -65,7 +64,7 @@ class Inbound:
 class Answer:
     """The engine's answer, its body unread, and what is done to that body (null: nothing)."""
 
-    response: httpx.Response
+    response: EngineResponse
     transform: BodyTransform | None = None
 
 
@@ -218,12 +217,12 @@ class EngineExit:
         await self.upstream.aclose()
 
 
-def _transform(outgoing: _Outgoing, response: httpx.Response) -> BodyTransform | None:
+def _transform(outgoing: _Outgoing, response: EngineResponse) -> BodyTransform | None:
     """What is done to the answer's body; an encoded one cannot be read and goes through as it is."""
-    encoding = value_of(response.headers.raw, b"content-encoding")
+    encoding = value_of(response.headers, b"content-encoding")
     if encoding not in (None, b"", b"identity") or response.status_code != 200:
         return None
-    content_type = (value_of(response.headers.raw, b"content-type") or b"").decode("latin-1")
+    content_type = (value_of(response.headers, b"content-type") or b"").decode("latin-1")
     streamed = is_event_stream(content_type)
     transforms: list[BodyTransform] = []
     if outgoing.as_chat:

@@ -6,14 +6,15 @@ import os
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Any, Final
+from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
+import httpcore
 import httpx
 
 from otel_gym.counters import count
 from otel_gym.errors import SettingsError
+from otel_gym.servers.connections import Connections, EngineResponse, Lost
 from otel_gym.servers.headers import Headers
 from otel_gym.servers.refusal import ENGINE_UNREACHABLE, Refusal
 
@@ -23,8 +24,6 @@ IDLE_S: Final = 2.0
 IDLE_TLS_S: Final = 30.0
 """The same for https, where a new connection is dear and hosted APIs keep theirs for a minute or more."""
 
-STALE_S: Final = 0.5
-"""An idle connection that an engine had closed shows it within this time of sending, in seconds."""
 MAX_ATTEMPTS: Final = 4
 
 
@@ -54,58 +53,51 @@ class Upstream:
             )
         self.engine_url = engine_url
         self._base = self._url.raw_path.rstrip(b"/")
-        # The transport, not a client: a client would add headers, follow redirects and keep cookies across rollouts.
-        self._transport = httpx.AsyncHTTPTransport(
-            limits=httpx.Limits(
-                max_connections=None,
-                max_keepalive_connections=None,
-                keepalive_expiry=IDLE_TLS_S if self._url.scheme == "https" else IDLE_S,
-            ),
+        # Bare connections, not a client: a client would add headers, follow redirects and keep cookies across rollouts.
+        self._connections = Connections(
+            self._url,
+            idle_s=IDLE_TLS_S if self._url.scheme == "https" else IDLE_S,
             proxy=_proxy_for(self._url),
         )
 
-    async def open(self, request: EngineRequest) -> httpx.Response:
-        """Send `request`; returns when the answer's headers are there, its body unread in `response.stream`.
+    async def open(self, request: EngineRequest) -> EngineResponse:
+        """Send `request`; returns when the answer's headers are there, its body unread.
 
-        There is no limit on how long the engine may think. Raises `Refusal` where it cannot be reached or breaks off before an answer.
-        The caller closes the response.
+        There is no limit on how long the engine may think. Raises `Refusal` where it cannot be reached or breaks off before an answer. A request is sent
+        again only where an idle connection had been closed before a byte of it arrived. The caller closes the response.
         """
         headers = [(b"host", self._url.netloc), *request.headers]
         if isinstance(request.body, bytes):
             headers.append((b"content-length", str(len(request.body)).encode()))
         elif request.body is not None and not any(k == b"content-length" for k, _ in headers):
             headers.append((b"transfer-encoding", b"chunked"))
-        attempts = 0
-        while True:
-            attempt = _Attempt()
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                return await self._transport.handle_async_request(
-                    self._request(request, headers, attempt)
-                )
-            except httpx.TransportError as error:
-                attempts += 1
-                if attempts < MAX_ATTEMPTS and attempt.met_closed_connection(request, error):
+                return await self._connections.send(self._request(request, headers))
+            except Lost as lost:
+                is_whole = isinstance(request.body, bytes | None)
+                if lost.was_never_seen and is_whole and attempt < MAX_ATTEMPTS:
                     count("engine.stale_connections")
                     continue
                 raise Refusal(
                     ENGINE_UNREACHABLE,
-                    f"the engine at {self.display_url} gave no answer: {_reason(error)}",
-                ) from error
+                    f"the engine at {self.display_url} gave no answer: {_reason(lost.error)}",
+                ) from lost.error
+        raise AssertionError("unreachable")
 
-    def _request(
-        self, request: EngineRequest, headers: Headers, attempt: _Attempt
-    ) -> httpx.Request:
-        timeouts = {"connect": CONNECT_TIMEOUT_S, "read": None, "write": None, "pool": None}
-        return httpx.Request(
-            request.method,
-            self._url,
+    def _request(self, request: EngineRequest, headers: Headers) -> httpcore.Request:
+        url = httpcore.URL(
+            scheme=self._url.raw_scheme,
+            host=self._url.raw_host,
+            port=self._url.port,
+            target=self._base + request.target,
+        )
+        return httpcore.Request(
+            request.method.encode(),
+            url,
             headers=headers,
-            stream=_Parts(request.body),
-            extensions={
-                "target": self._base + request.target,
-                "timeout": timeouts,
-                "trace": attempt.trace,
-            },
+            content=_Parts(request.body),
+            extensions={"timeout": {"connect": CONNECT_TIMEOUT_S}},
         )
 
     @property
@@ -115,35 +107,10 @@ class Upstream:
 
     async def aclose(self) -> None:
         """Close all connections; calls in flight are broken off."""
-        await self._transport.aclose()
+        await self._connections.aclose()
 
 
-class _Attempt:
-    """One sending of a request, and whether it went out on a connection that had been idle."""
-
-    def __init__(self) -> None:
-        self._started_s = perf_counter()
-        self._connected = False
-
-    async def trace(self, event: str, _: Any) -> None:
-        """Told by the transport what it does."""
-        if event.startswith("connection.connect"):
-            self._connected = True
-
-    def met_closed_connection(self, request: EngineRequest, error: httpx.TransportError) -> bool:
-        """Whether the engine closed the idle connection before this request was in: nothing of an answer came, and that at once.
-
-        Later it may have been at work on it, and sending it again would generate twice.
-        """
-        return (
-            not self._connected
-            and isinstance(request.body, bytes | None)
-            and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
-            and perf_counter() - self._started_s < STALE_S
-        )
-
-
-class _Parts(httpx.AsyncByteStream):
+class _Parts:
     """A request body as the transport wants it."""
 
     def __init__(self, body: bytes | AsyncIterable[bytes] | None) -> None:

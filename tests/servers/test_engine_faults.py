@@ -15,8 +15,6 @@ import orjson
 import pytest
 
 from otel_gym.counters import counted
-from otel_gym.servers import upstream
-from otel_gym.servers.engine import EngineForwarder
 from otel_gym.servers.model import build_model_server
 from otel_gym.settings import ModelServerSettings
 from tests.engines.recording import RecordingEngine, json_script, stream_script
@@ -207,38 +205,3 @@ def one_answer(answer: bytes) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         thread.join()
-
-
-def test_an_idle_connection_that_the_engine_closes_costs_no_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An engine that closes an idle connection at the moment when the next request goes out on it: the request is sent again on a new one, and counted."""
-    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-    taken: list[bytes] = []
-    # A busy machine may need longer than the bound to notice; the bound is not what this test is about.
-    monkeypatch.setattr(upstream, "STALE_S", 60.0)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            for _ in range(2):
-                connection, _ = listening.accept()
-                with connection:
-                    request = b""
-                    while not request.endswith(b"}"):
-                        request += connection.recv(65536)
-                    taken.append(request)
-                    connection.sendall(answer)
-                    # The first connection meets the second request only to be closed under it.
-                    connection.recv(65536)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        before = counted("engine.stale_connections")
-        with Served(EngineForwarder(ModelServerSettings(base_url=url))) as served:
-            first = call(served.url, "POST", "/v1/responses", b'{"n":1}')
-            second = call(served.url, "POST", "/v1/responses", b'{"n":2}')
-        thread.join()
-    assert (first.status, second.status, second.body) == (200, 200, b"{}")
-    assert [request[-7:] for request in taken] == [b'{"n":1}', b'{"n":2}']
-    assert counted("engine.stale_connections") == before + 1
