@@ -9,15 +9,16 @@ import sys
 
 
 def main() -> None:
-    """Serve the GGUF file argv[1] with argv[2] slots of argv[3] tokens; print the address, wait for end of input."""
+    """Serve the GGUF file argv[1] with argv[2] slots of argv[3] tokens on port argv[6]; print the address, wait for end of input."""
     from xllamacpp import CommonParams, Server
 
-    path, slots, context_tokens, threads, seed = sys.argv[1], *map(int, sys.argv[2:6])
+    path, slots, context_tokens, threads, seed, port = sys.argv[1], *map(int, sys.argv[2:7])
     parameters = CommonParams()
     parameters.model.path = path
     parameters.model_alias = (
         {"smollm2-135m"} if isinstance(parameters.model_alias, set) else "smollm2-135m"
     )
+    parameters.port = port
     parameters.n_parallel = slots
     parameters.n_ctx = slots * context_tokens
     parameters.cpuparams.n_threads = threads
