@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.flush()
             signal.sigwait([signal.SIGINT, signal.SIGTERM])
     except OSError as error:
-        sys.stderr.write(f"port {port}: {error.strerror}; name another\n")
+        sys.stderr.write(f"port {port}: {os.strerror(error.errno or 0)}; name another\n")
         return 2
     except OtelGymError as error:
         sys.stderr.write(f"{error}\n")
