@@ -6,25 +6,23 @@ another process has locked is left for the next round, and never waited for whil
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from otel_gym.capture.appender import Appender
 from otel_gym.capture.job import Job
 from otel_gym.capture.lanes import MAX_GROUP, Batch, LaneQueue
-from otel_gym.capture.line import encode_line
+from otel_gym.capture.line_maker import LineMaker
 from otel_gym.capture.locks import Lock
+from otel_gym.capture.open_append import OpenAppend
 from otel_gym.capture.open_files import OpenFiles, sync_directory
 from otel_gym.capture.producer_state import ProducerState
-from otel_gym.capture.raw_record import build_raw_record
 from otel_gym.capture.redact import Redactor
 from otel_gym.capture.store import CaptureStore
-from otel_gym.capture.syncing import MAX_FILES, Ended, Entry, Syncer, make_syncer
+from otel_gym.capture.syncing import MAX_FILES, Entry, Syncer, make_syncer
+from otel_gym.capture.waking import wake
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 from otel_gym.errors import StoreError
@@ -33,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 BUSY_ROUND_S: Final = 0.003
 """How long a flusher keeps trying a locked file before it turns to other rollouts."""
-MAX_WOKEN: Final = 16
-"""Most exchanges that are woken in one turn of an event loop."""
 WAKE_SHARE: Final = 4
 """Exchanges are woken when this fraction of the syncs on their way has ended: the event loop works on them while the disk works on the rest."""
 _BUSY_PAUSE_S: Final = 0.0003
@@ -45,36 +41,6 @@ _LONGEST_RETRY_S: Final = 1.0
 
 BatchListener = Callable[[int, float, float], None]
 """Told of each batch: its records, how long the append took, and how long its sync was on the way, in seconds."""
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """A batch whose lines are being appended and synced."""
-
-    batch: Batch
-    jobs: list[Job]
-    appender: Appender
-    before: int
-    """Length of the file before the append."""
-    stale: bool
-    block: bytes = b""
-    """What the syncer is to append; empty where it was appended already."""
-    offsets: list[int] = field(default_factory=list)
-    """Where each job's line begins."""
-    error: Exception | None = None
-    write_s: float = 0.0
-    """How long the append took, in seconds."""
-    submitted_s: float = 0.0
-    """When its sync was asked for, on the clock of `time.perf_counter`."""
-
-    def tell_jobs(self) -> None:
-        """Note in each job where its record stands; only once it is durable, since that is what `written` means."""
-        path = self.appender.file_path
-        for job, offset in zip(self.jobs, self.offsets, strict=True):
-            assert job.raw is not None
-            job.written = Written(
-                job.claim.rollout_id, job.raw, path, offset, len(job.line), self.stale
-            )
 
 
 class Flusher:
@@ -95,7 +61,7 @@ class Flusher:
         self._files = files
         self._queue = queue
         self._state = state
-        self._redactor = redactor
+        self._lines = LineMaker(redactor, state, nudge)
         self._listeners = listeners
         self._batch_listeners = batch_listeners
         self._nudge = nudge
@@ -110,7 +76,7 @@ class Flusher:
             syncer.close()
 
     def _run(self, syncer: Syncer) -> None:
-        flying: dict[int, _Open] = {}
+        flying: dict[int, OpenAppend] = {}
         token = 0
         busy: list[Batch] = []
         patience = 0.0
@@ -143,32 +109,23 @@ class Flusher:
                 if item.block:
                     item.write_s = submitted_s - began_s
             if flying:
-                ended = syncer.reap(-(-len(flying) // WAKE_SHARE))
-                self._complete([self._outcome(flying.pop(one.token), one) for one in ended])
+                done = []
+                for ended in syncer.reap(-(-len(flying) // WAKE_SHARE)):
+                    item = flying.pop(ended.token)
+                    item.end(ended)
+                    done.append(item)
+                self._complete(done)
             self._state.storing(bool(flying))
             if busy and not flying:
                 time.sleep(_BUSY_PAUSE_S)
 
-    def _outcome(self, item: _Open, ended: Ended) -> tuple[_Open, Exception | None]:
-        """An ended append with what went wrong; of a block that was taken in part, the rest is appended here."""
-        error: Exception | None = ended.error
-        if item.block and error is None:
-            try:
-                if ended.written < len(item.block):
-                    item.appender.write_rest(item.block, ended.written)
-                    item.appender.sync()
-                item.appender.appended(item.block)
-            except (OSError, StoreError) as failure:
-                error = failure
-        return item, error
-
-    def _append_all(self, group: list[Batch]) -> tuple[list[_Open], list[Batch]]:
+    def _append_all(self, group: list[Batch]) -> tuple[list[OpenAppend], list[Batch]]:
         """Append what can be appended now; (what is to be synced, batches whose files are locked by others)."""
         busy: list[Batch] = []
-        opened: list[_Open] = []
-        refused: list[_Open] = []
+        opened: list[OpenAppend] = []
+        refused: list[OpenAppend] = []
         for batch in group:
-            unmade = [job for job in batch.jobs if not self._make(job)]
+            unmade = [job for job in batch.jobs if not self._lines.make(job)]
             if unmade:
                 batch.jobs = [job for job in batch.jobs if not job.dropped]
             if not batch.jobs:
@@ -188,33 +145,10 @@ class Flusher:
             for item in appended:
                 (opened if item.error is None else refused).append(item)
         if refused:
-            self._complete([(item, item.error) for item in refused])
+            self._complete(refused)
         return opened, busy
 
-    def _make(self, job: Job) -> bool:
-        """Make the job's line; false where that is impossible and the job was given up."""
-        if job.line or job.facts is None:
-            return not job.dropped
-        try:
-            raw = build_raw_record(job.facts)
-            if self._redactor:
-                raw, redacted = self._redactor.apply(raw)
-                if redacted:
-                    count("records.redacted")
-            line = encode_line(raw)
-        except Exception as error:  # noqa: BLE001 - whatever a body holds must not stop the writer
-            count("capture.failures")
-            self._state.report("a record cannot be made", error)
-            self._state.lose(job, f"the record cannot be made: {type(error).__name__}")
-            self._nudge()
-            wake([job])
-            return False
-        job.raw = raw
-        job.line = line if line.endswith(b"\n") else line + b"\n"
-        job.facts = None
-        return True
-
-    def _append(self, batch: Batch) -> list[_Open] | None:
+    def _append(self, batch: Batch) -> list[OpenAppend] | None:
         """Append the batch's lines, those of a cleared attempt to the stale file; null where the file is locked."""
         rollout_id = batch.lane.rollout_id
         appender = self._lock(rollout_id, stale=False)
@@ -243,9 +177,11 @@ class Flusher:
             raise
         return opened
 
-    def _write(self, batch: Batch, jobs: list[Job], appender: Appender, *, stale: bool) -> _Open:
+    def _write(
+        self, batch: Batch, jobs: list[Job], appender: Appender, *, stale: bool
+    ) -> OpenAppend:
         before = appender.end
-        opened = _Open(batch, jobs, appender, before, stale)
+        opened = OpenAppend(batch, jobs, appender, before, stale)
         lines = [job.line for job in jobs]
         if appender.locked and self._files.calls.local:
             opened.block, offsets = appender.block_of(lines)
@@ -285,12 +221,8 @@ class Flusher:
             appender.unlock()
             self._files.give_back(appender)
 
-    def _complete(self, ended: Sequence[tuple[_Open, Exception | None]]) -> None:
+    def _complete(self, items: Sequence[OpenAppend]) -> None:
         """Syncs have ended: take back what failed, unlock, settle, wake, account, tell."""
-        items = []
-        for item, error in ended:
-            item.error = error
-            items.append(item)
         made = [item for item in items if item.error is None and item.appender.created]
         if made:
             try:
@@ -323,7 +255,7 @@ class Flusher:
         for job in done:
             self._tell(job)
 
-    def _account(self, items: list[_Open]) -> None:
+    def _account(self, items: Sequence[OpenAppend]) -> None:
         """Count what was written; finish each batch whose parts have all ended, or put back what of it failed."""
         written = late = stale = 0
         for item in items:
@@ -382,7 +314,7 @@ class Flusher:
             self._queue.finish(batch, dropped)
         self._nudge()
 
-    def _tell_batches(self, items: list[_Open]) -> None:
+    def _tell_batches(self, items: list[OpenAppend]) -> None:
         ended_s = time.perf_counter()
         for item in items:
             for listener in self._batch_listeners:
@@ -400,25 +332,3 @@ class Flusher:
             except Exception as error:  # noqa: BLE001 - a listener's fault is not the writer's
                 count("capture.failures")
                 self._state.report("a listener failed", error)
-
-
-def wake(jobs: list[Job]) -> None:
-    """Wake the exchanges that wait, with one call into each event loop; from any thread."""
-    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-    for job in jobs:
-        if job.loop is not None:
-            loops.setdefault(job.loop, []).append(job)
-    for loop, waiting in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-            loop.call_soon_threadsafe(resolve, waiting)
-
-
-def resolve(jobs: list[Job]) -> None:
-    """Answer what exchanges wait for; runs on their event loop, which gets its other work done between a few at a time."""
-    rest = jobs[MAX_WOKEN:]
-    if rest and rest[0].loop is not None:
-        rest[0].loop.call_soon(resolve, rest)
-    for job in jobs[:MAX_WOKEN]:
-        job.answered = True
-        if job.future is not None and not job.future.done():
-            job.future.set_result(job.written)

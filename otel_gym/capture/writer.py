@@ -24,7 +24,7 @@ from typing import Final
 
 from otel_gym.capture.claims import Claim
 from otel_gym.capture.facts import ExchangeFacts
-from otel_gym.capture.flusher import BatchListener, Flusher, resolve, wake
+from otel_gym.capture.flusher import BatchListener, Flusher
 from otel_gym.capture.job import Job
 from otel_gym.capture.lanes import LaneQueue
 from otel_gym.capture.layout import RECORDS
@@ -33,6 +33,7 @@ from otel_gym.capture.producer_state import ProducerState
 from otel_gym.capture.redact import Redactor
 from otel_gym.capture.store import CaptureStore
 from otel_gym.capture.syncing import parallel_sync_available
+from otel_gym.capture.waking import resolve, wake
 from otel_gym.capture.written import Written
 from otel_gym.counters import count
 

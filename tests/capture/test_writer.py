@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from otel_gym.capture import appender, flusher, syncing
+from otel_gym.capture import appender, flusher, line_maker, syncing
 from otel_gym.capture.claims import Claim
 from otel_gym.capture.ledger import read_ledger
 from otel_gym.capture.store import CaptureStore
@@ -316,14 +316,14 @@ async def test_a_record_that_cannot_be_made_is_evidence(
     make_writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault in making one record loses that one visibly, and its neighbours in the batch nothing."""
-    original = flusher.build_raw_record
+    original = line_maker.build_raw_record
 
     def build(facts: Any) -> Any:
         if facts.model_call_id == "bad":
             raise ValueError("cannot")
         return original(facts)
 
-    monkeypatch.setattr(flusher, "build_raw_record", build)
+    monkeypatch.setattr(line_maker, "build_raw_record", build)
     writer = make_writer()
     outcome = await asyncio.gather(
         write(writer, "r"), write(writer, "r", call_id="bad"), write(writer, "r")
