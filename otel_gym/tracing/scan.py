@@ -20,7 +20,7 @@ from otel_gym.tracing.files import (
 
 PACKED_SUFFIX: Final = ".zst"
 UNKNOWN_END: Final = 1 << 62
-"""End of a gap in a packed file, whose size is known only when it has been read."""
+"""End of a gap in a packed file that another program has made: how long its content is, is known only when it has been read."""
 
 
 class Gap(NamedTuple):
@@ -35,11 +35,31 @@ class Gap(NamedTuple):
     """Monotonic seconds since when it waits."""
 
 
-def capture_sizes(directory: Path) -> dict[str, int]:
+class Packs:
+    """How long the content of packed files is; each is opened once, and again when it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int, int]] = {}
+
+    def end_of(self, path: Path, packed: os.DirEntry[str]) -> int:
+        """Where the captures end of which `packed` holds all, in bytes; those of the plain file `path` would follow."""
+        try:
+            status = packed.stat()
+            known = self._known.get(packed.name)
+            if known is not None and known[:2] == (status.st_mtime_ns, status.st_size):
+                return known[2]
+            end = _joined_end(path)
+        except FileNotFoundError:
+            return 0
+        self._known[packed.name] = (status.st_mtime_ns, status.st_size, end)
+        return end
+
+
+def capture_sizes(directory: Path, packs: Packs | None = None) -> dict[str, int]:
     """Where the capture file of each rollout ends now, in bytes."""
     return {
         rollout_id: end
-        for name, end in _file_ends(directory)
+        for name, end in _file_ends(directory, packs or Packs())
         if (rollout_id := rollout_of(name)) is not None
     }
 
@@ -65,10 +85,17 @@ def gaps_left(
     return gaps
 
 
-def gaps_grown(directory: Path, ends: Mapping[str, int], *, is_own: bool, now: float) -> list[Gap]:
+def gaps_grown(
+    directory: Path,
+    ends: Mapping[str, int],
+    *,
+    is_own: bool,
+    now: float,
+    packs: Packs | None = None,
+) -> list[Gap]:
     """What has been appended since the files ended at `ends` (by file name); a file that got shorter was begun anew."""
     gaps: list[Gap] = []
-    for name, end in _file_ends(directory):
+    for name, end in _file_ends(directory, packs or Packs()):
         known = ends.get(name, 0)
         if end == known or (known and end == UNKNOWN_END):
             continue
@@ -81,9 +108,9 @@ def gaps_grown(directory: Path, ends: Mapping[str, int], *, is_own: bool, now: f
     return gaps
 
 
-def _file_ends(directory: Path) -> Iterator[tuple[str, int]]:
+def _file_ends(directory: Path, packs: Packs) -> Iterator[tuple[str, int]]:
     """(name of the plain capture file, where its rollout ends now in bytes), one pass over the directory and one look at each file."""
-    packed: list[str] = []
+    packed: list[os.DirEntry[str]] = []
     plain: dict[str, int] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -94,12 +121,11 @@ def _file_ends(directory: Path) -> Iterator[tuple[str, int]]:
                 except FileNotFoundError:
                     continue
             elif name.endswith(COMPRESSED_SUFFIX):
-                packed.append(name.removesuffix(PACKED_SUFFIX))
-    for name in packed:
-        if name in plain:
-            plain[name] = _joined_end(directory / name)
-        else:
-            yield name, UNKNOWN_END
+                packed.append(entry)
+    for entry in packed:
+        name = entry.name.removesuffix(PACKED_SUFFIX)
+        path = directory / name
+        yield name, _joined_end(path) if plain.pop(name, None) else packs.end_of(path, entry)
     yield from plain.items()
 
 
@@ -112,7 +138,7 @@ def _fingerprint(directory: Path, rollout_id: str) -> str | None:
 
 
 def _joined_end(path: Path) -> int:
-    """Where the rollout ends whose packed captures were written to again, in the plain file `path`."""
+    """Where the rollout ends that has a packed file, and perhaps a plain one at `path` that was written after it."""
     try:
         with Source(path, path.with_name(path.name + PACKED_SUFFIX), settle=False) as source:
             return source.length_bytes

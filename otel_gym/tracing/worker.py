@@ -28,7 +28,7 @@ from otel_gym.tracing.fingerprints import KNOWN_FILES, Fingerprints
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import SUFFIX
 from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
-from otel_gym.tracing.scan import Gap, capture_sizes, gaps_grown, gaps_left
+from otel_gym.tracing.scan import Gap, Packs, capture_sizes, gaps_grown, gaps_left
 from otel_gym.tracing.sender import Sender, open_sender
 from otel_gym.tracing.spans import RecordPlace, rollout_span, span_from_record
 
@@ -84,6 +84,7 @@ class Worker:
         self._rollouts = RolloutFiles(directory)
         self._sizes: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+        self._packs = Packs()
         # A follower knows each file's end anyway; without its fingerprint it would take a file that was begun anew for the old one.
         self._fingerprints = Fingerprints(directory, None if follow else KNOWN_FILES)
 
@@ -94,7 +95,7 @@ class Worker:
 
     def snapshot(self) -> None:
         """Notes how far the files have grown; what is appended later is offered by whoever appends it."""
-        self._sizes = capture_sizes(self._directory)
+        self._sizes = capture_sizes(self._directory, self._packs)
 
     def load(self) -> None:
         """Finds what the cursor says is left over, as of the snapshot."""
@@ -115,7 +116,9 @@ class Worker:
         """Looks for rollout records, `at_once` in any case, and for appended records when following."""
         self._scan_rollouts(at_once=at_once)
         if self._follow:
-            grown = gaps_grown(self._directory, self._ends, is_own=True, now=time.monotonic())
+            grown = gaps_grown(
+                self._directory, self._ends, is_own=True, now=time.monotonic(), packs=self._packs
+            )
             self._ends.update((record_file_name(gap.rollout_id), gap.end) for gap in grown)
             self._backlog.add_gaps(grown)
 
