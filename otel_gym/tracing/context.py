@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 from otel_gym.capture.current import CurrentCall
 from otel_gym.correlation.rollout_id import rollout_id_from_run_body
@@ -21,38 +22,38 @@ if TYPE_CHECKING:
 
 def otel_context(current: CurrentCall, base: Context | None = None) -> Context:
     """An OpenTelemetry context in which the span of `current` is the current one; `base` (null: the current context) keeps its baggage."""
-    from opentelemetry.trace import (
-        NonRecordingSpan,
-        SpanContext,
-        TraceFlags,
-        TraceState,
-        set_span_in_context,
-    )
-
-    state = TraceState.from_header([current.tracestate]) if current.tracestate else None
-    span = NonRecordingSpan(
-        SpanContext(
+    trace, _ = _api()
+    state = trace.TraceState.from_header([current.tracestate]) if current.tracestate else None
+    span = trace.NonRecordingSpan(
+        trace.SpanContext(
             trace_id=int(current.trace_id, 16),
             span_id=int(current.span_id, 16),
             is_remote=False,
-            trace_flags=TraceFlags(TraceFlags.SAMPLED),
+            trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
             trace_state=state,
         )
     )
-    return set_span_in_context(span, base)
+    return cast("Context", trace.set_span_in_context(span, base))
+
+
+@cache
+def _api() -> tuple[Any, Any]:
+    """The modules `opentelemetry.trace` and `opentelemetry.context`. An import statement in a function costs as much as all the rest here, at every call."""
+    from opentelemetry import context, trace
+
+    return trace, context
 
 
 @contextmanager
 def call_context(current: CurrentCall) -> Iterator[Context]:
     """Makes the span of `current` the current one: instrumented code inside nests under it."""
-    from opentelemetry.context import attach, detach
-
+    _, api = _api()
     context = otel_context(current)
-    token = attach(context)
+    token = api.attach(context)
     try:
         yield context
     finally:
-        detach(token)
+        api.detach(token)
 
 
 def rollout_trace_headers(body: Mapping[str, Any] | object, run: Run) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,8 +58,8 @@ class Packs:
 def capture_sizes(directory: Path, packs: Packs | None = None) -> dict[str, int]:
     """Where the capture file of each rollout ends now, in bytes."""
     return {
-        rollout_id: end
-        for name, end in _file_ends(directory, packs or Packs())
+        rollout_id: state.end
+        for name, state in file_states(directory, packs or Packs())
         if (rollout_id := rollout_of(name)) is not None
     }
 
@@ -71,65 +71,59 @@ def gaps_left(
     *,
     is_own: bool,
     now: float,
+    note: Callable[[str, str], None] | None = None,
 ) -> list[Gap]:
-    """Everything in `directory`, as far as its files had grown to `sizes`, that `cursors` does not have."""
+    """Everything in `directory`, as far as its files had grown to `sizes`, that `cursors` does not have; `note` is told fingerprints that were read."""
     gaps: list[Gap] = []
     for rollout_id, end in sizes.items():
-        name = record_file_name(rollout_id)
-        cursor = cursors.get(name)
-        if cursor is not None and cursor.fingerprint == _fingerprint(directory, rollout_id):
-            missing = cursor.done.missing(end)
-        else:
-            missing = [(0, end)] if end else []
+        cursor = cursors.get(record_file_name(rollout_id))
+        missing = [(0, end)] if end else []
+        if cursor is not None:
+            mark = fingerprint_or_none(directory, rollout_id)
+            if mark is not None and note is not None:
+                note(rollout_id, mark)
+            if cursor.fingerprint == mark:
+                missing = cursor.done.missing(end)
         gaps.extend(Gap(rollout_id, start, stop, is_own, now) for start, stop in missing)
     return gaps
 
 
-def gaps_grown(
-    directory: Path,
-    ends: Mapping[str, int],
-    *,
-    is_own: bool,
-    now: float,
-    packs: Packs | None = None,
-) -> list[Gap]:
-    """What has been appended since the files ended at `ends` (by file name); a file that got shorter was begun anew."""
-    gaps: list[Gap] = []
-    for name, end in _file_ends(directory, packs or Packs()):
-        known = ends.get(name, 0)
-        if end == known or (known and end == UNKNOWN_END):
-            continue
-        if (rollout_id := rollout_of(name)) is None:
-            continue
-        if end > known:
-            gaps.append(Gap(rollout_id, known, end, is_own, now))
-        elif 0 < end < known < UNKNOWN_END:
-            gaps.append(Gap(rollout_id, 0, end, is_own, now))
-    return gaps
+class FileState(NamedTuple):
+    """A rollout's captures at one look."""
+
+    end: int
+    """Where they end, in bytes."""
+    stamp_ns: int
+    """When the plain file was written last; 0 for a packed one, which is not written again."""
 
 
-def _file_ends(directory: Path, packs: Packs) -> Iterator[tuple[str, int]]:
-    """(name of the plain capture file, where its rollout ends now in bytes), one pass over the directory and one look at each file."""
+def file_states(directory: Path, packs: Packs) -> Iterator[tuple[str, FileState]]:
+    """Each rollout's captures by the name of the plain file: one pass over the directory and one look at each file."""
     packed: list[os.DirEntry[str]] = []
-    plain: dict[str, int] = {}
+    plain: dict[str, FileState] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
             if name.endswith(CAPTURE_SUFFIX):
                 try:
-                    plain[name] = entry.stat().st_size
+                    status = entry.stat()
                 except FileNotFoundError:
                     continue
+                plain[name] = FileState(status.st_size, status.st_mtime_ns)
             elif name.endswith(COMPRESSED_SUFFIX):
                 packed.append(entry)
     for entry in packed:
         name = entry.name.removesuffix(PACKED_SUFFIX)
         path = directory / name
-        yield name, _joined_end(path) if plain.pop(name, None) else packs.end_of(path, entry)
+        state = plain.pop(name, None)
+        if state is not None:
+            yield name, FileState(_joined_end(path), state.stamp_ns)
+        else:
+            yield name, FileState(packs.end_of(path, entry), 0)
     yield from plain.items()
 
 
-def _fingerprint(directory: Path, rollout_id: str) -> str | None:
+def fingerprint_or_none(directory: Path, rollout_id: str) -> str | None:
     """The fingerprint of a file, null for one that cannot be read: whoever reads it will say so."""
     try:
         return fingerprint(directory, rollout_id)

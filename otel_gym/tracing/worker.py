@@ -25,10 +25,11 @@ from otel_gym.tracing.files import (
     rollout_of,
 )
 from otel_gym.tracing.fingerprints import KNOWN_FILES, Fingerprints
+from otel_gym.tracing.growth import Growth
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import SUFFIX
 from otel_gym.tracing.rollout_files import RolloutFiles, digest_of
-from otel_gym.tracing.scan import Gap, Packs, capture_sizes, gaps_grown, gaps_left
+from otel_gym.tracing.scan import Gap, Packs, capture_sizes, gaps_left
 from otel_gym.tracing.sender import Sender, open_sender
 from otel_gym.tracing.spans import RecordPlace, rollout_span, span_from_record
 
@@ -83,10 +84,10 @@ class Worker:
         self.exported = 0
         self._rollouts = RolloutFiles(directory)
         self._sizes: dict[str, int] = {}
-        self._ends: dict[str, int] = {}
         self._packs = Packs()
         # A follower knows each file's end anyway; without its fingerprint it would take a file that was begun anew for the old one.
         self._fingerprints = Fingerprints(directory, None if follow else KNOWN_FILES)
+        self._growth = Growth(directory, self._fingerprints, self._packs)
 
     @property
     def batch_opened_at(self) -> float | None:
@@ -102,25 +103,26 @@ class Worker:
         found = self._cursors.load()
         self._rollouts.load(found)
         gaps = gaps_left(
-            self._directory, self._sizes, found, is_own=self._follow, now=time.monotonic()
+            self._directory,
+            self._sizes,
+            found,
+            is_own=self._follow,
+            now=time.monotonic(),
+            note=self._fingerprints.note,
         )
         self._scan_rollouts(at_once=True)
         # Nothing fails from here on, so that a load that is tried again adds nothing twice.
         self._backlog.add_gaps(gaps)
         if self._follow:
             # All up to the snapshot is either done or a gap now.
-            self._ends = {record_file_name(name): end for name, end in self._sizes.items()}
+            self._growth.begin(self._sizes)
         self._sizes = {}
 
     def scan(self, *, at_once: bool = False) -> None:
         """Looks for rollout records, `at_once` in any case, and for appended records when following."""
         self._scan_rollouts(at_once=at_once)
         if self._follow:
-            grown = gaps_grown(
-                self._directory, self._ends, is_own=True, now=time.monotonic(), packs=self._packs
-            )
-            self._ends.update((record_file_name(gap.rollout_id), gap.end) for gap in grown)
-            self._backlog.add_gaps(grown)
+            self._backlog.add_gaps(self._growth.look(time.monotonic()))
 
     def fill(self) -> None:
         """Fills the batch: rollouts first, which are few, then fresh records, then what has to be read back from files."""
@@ -285,8 +287,8 @@ class Worker:
                     time.sleep(0)
                 if self.batch.is_full():
                     return position
-        if self._follow and self._ends.get(name) == gap.end:
-            self._ends[name] = position  # a torn last line is looked at again
+        if self._follow:
+            self._growth.stopped(gap, position)
         return gap.end
 
     def _scan_rollouts(self, *, at_once: bool) -> None:

@@ -565,6 +565,30 @@ def test_a_follower_knows_a_file_that_was_begun_anew_among_thousands(
     assert ids(anew) <= set(receiver.distinct)
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_follower_sees_a_new_attempt_that_is_as_long_as_the_old_one(
+    captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline], calls: int
+) -> None:
+    """A rollout that is cleared and written anew between two looks, to the same length, is exported anew; a file that was only touched is not."""
+    directory, _ = captures
+    old = [append(directory, "0-0", gym_record(number)) for number in range(calls)]
+    pipe = pipeline(follow=True)
+    assert pipe.flush(20)
+    path = directory / "0-0.capture.jsonl"
+    os.utime(path)
+    assert pipe.flush(20)
+    assert len(receiver.spans) == calls
+    path.unlink()
+    new = [append(directory, "0-0", gym_record(10 + number)) for number in range(calls)]
+    assert sum(each.length_bytes for each in new) == sum(each.length_bytes for each in old)
+    assert pipe.flush(20)
+    assert set(receiver.distinct) == ids([*old, *new])
+    pipe.close(5)
+    receiver.kept.clear()
+    assert pipeline(follow=True).flush(20)
+    assert receiver.distinct == {}, "the cursor is that of the new file"
+
+
 def test_a_packed_file_is_caught_up_like_a_plain_one(
     captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
 ) -> None:
