@@ -299,6 +299,7 @@ class Collector(Backend):
             "COLLECTOR_SPAN_METRICS": self.spans_target,
             "COLLECTOR_ROLLOUT_METRICS": self.rollouts_target,
             "COLLECTOR_QUEUE": str(self.folder / "queue"),
+            "GOMEMLIMIT": os.environ.get("GOMEMLIMIT", "600MiB"),  # as in docker-compose.yml
             "JAEGER_OTLP": self._jaeger.otlp_grpc.removeprefix("http://"),
         }
 
