@@ -12,8 +12,6 @@ from otel_gym.dialects.runs import Growth
 Path = Callable[[Any], tuple[Any, str]]
 
 _FIRST_STAYS = frozenset({"id", "object", "model", "created"})
-_PADDING = frozenset({"obfuscation"})
-"""Random characters that hide the length of a chunk; they carry nothing and are left out."""
 
 
 class Choice:
@@ -30,6 +28,8 @@ class Choice:
 class ChoicesAccumulator(EventAccumulator):
     """Merges chunks. What a chunk repeats of the one before it (nearly everything but its delta) costs one comparison."""
 
+    meaningless = ("obfuscation",)
+    """Random characters that hide the length of a chunk; they carry nothing and are left out."""
     object_names: tuple[str, str]
     """The `object` of a chunk and of the whole response."""
     growing: str
@@ -54,7 +54,7 @@ class ChoicesAccumulator(EventAccumulator):
             return
         self._chunks = True
         choices = payload.pop("choices", None)
-        for key in _PADDING:
+        for key in self.meaningless:
             payload.pop(key, None)
         repeats = payload == self._last_top
         if choices.__class__ is list:

@@ -12,6 +12,7 @@ from otel_gym.dialects.names import DialectName, Terminal
 from otel_gym.dialects.runs import Growth, Run, split_around
 from otel_gym.dialects.sse import SSEDecoder, SSEvent
 from otel_gym.dialects.terminal import DONE, ENDING, bare_terminal, is_done, payload_terminal
+from otel_gym.dialects.varied import varied_run
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class EventAccumulator:
     """What the dialects share: JSON, terminals, in-band errors and what could not be merged."""
 
     dialect: DialectName
+    meaningless: tuple[str, ...] = ()
+    """Fields of an event with values that the merging leaves out."""
 
     def __init__(self) -> None:
         self.terminal: Terminal | None = None
@@ -106,9 +109,11 @@ class EventAccumulator:
 
     def _begin_run(self, event: SSEvent, growth: Growth) -> None:
         """Look for events like this one."""
-        parts = split_around(event.data, growth.text, growth.path)
-        if parts is not None:
-            self._run = Run(event.event, *parts, growth.target, growth.still_holds, growth.part)
+        self._run = varied_run(event, growth, self.meaningless) if self.meaningless else None
+        if self._run is None:
+            parts = split_around(event.data, growth.text, growth.path)
+            if parts is not None:
+                self._run = Run(event.event, *parts, growth.target, growth.still_holds, growth.part)
         self._fruitless += 1
         self._skip = min(2**self._fruitless, 256)
 

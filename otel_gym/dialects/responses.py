@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from otel_gym.dialects.merge import Pieces, fill, settle
 from otel_gym.dialects.names import DialectName
 from otel_gym.dialects.reading import EventAccumulator
+from otel_gym.dialects.runs import Growth
 
 _SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
 _ENDS = frozenset(
@@ -98,6 +99,7 @@ class ResponsesAccumulator(EventAccumulator):
     """
 
     dialect: DialectName = "responses"
+    meaningless = ("sequence_number", "obfuscation")
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +120,10 @@ class ResponsesAccumulator(EventAccumulator):
         run = self._streak
         if run is not None:
             if run.continues(kind, payload):
-                run.pieces.append(payload["delta"])
+                text = payload["delta"]
+                run.pieces.append(text)
+                if self.may_begin_run():
+                    self.growth = Growth(text, run.pieces, _delta_of, lambda: self._streak is run)
                 return
             self._streak = None
         stem, _, verb = kind.rpartition(".")
@@ -402,6 +407,10 @@ class ResponsesAccumulator(EventAccumulator):
                 self.conflict(f"output[{position}]", item)
             else:
                 self._replace(item, given, f"output[{position}]")
+
+
+def _delta_of(payload: Any) -> tuple[Any, str]:
+    return payload, "delta"
 
 
 _DELTA_KEYS = _ENVELOPE | {"delta", "logprobs"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import cycle
 from unittest.mock import patch
 
 import pytest
@@ -30,6 +32,30 @@ ARGUMENTS = (
     b'data: {"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,"function":{"arguments":"%%s"}}]},'
     b'"finish_reason":null}],"model":"m"}\n\n'
 )
+PADDED = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"model":"m","obfuscation":"@P"}\n\n'
+OUTPUT = (
+    b"event: response.output_text.delta\n"
+    b'data: {"type":"response.output_text.delta","sequence_number":@N,"item_id":"i","output_index":%d,"content_index":0,'
+    b'"delta":"%%s","logprobs":[],"obfuscation":"@P"}\n\n'
+)
+INPUTS = (
+    b'data: {"type": "response.function_call_arguments.delta", "output_index": 1, "item_id": "f", "delta": "%s", '
+    b'"sequence_number": @N}\n\n'
+)
+NUMBERS = (
+    b"0",
+    b"1",
+    b"17",
+    b"900719925474099",
+    b"01",
+    b"-1",
+    b"1.5",
+    b"1e3",
+    b"null",
+    b'"7"',
+    b"12345678901234567890",
+)
+PADDINGS = (b"", b"a", b"aZ9", b'x","y":"z', b"\\n", "é".encode(), b"\xff", b"\n", b'"')
 NOISE: dict[DialectName, tuple[bytes, ...]] = {
     "chat": (
         chat(delta(content="n"), model="m"),
@@ -86,6 +112,42 @@ NOISE: dict[DialectName, tuple[bytes, ...]] = {
         data({"id": "c", "choices": [{"index": 0, "text": 7}]}),
         DONE,
     ),
+    "responses": (
+        event("response.created", response={"id": "r", "output": []}),
+        event("response.output_item.added", output_index=0, item={"id": "i", "type": "message"}),
+        event(
+            "response.output_item.added", output_index=1, item={"id": "f", "type": "function_call"}
+        ),
+        event(
+            "response.output_text.done", output_index=0, item_id="i", content_index=0, text="whole"
+        ),
+        event(
+            "response.output_text.delta",
+            output_index=0,
+            item_id="i",
+            content_index=0,
+            delta="n",
+            logprobs=[{"token": "n"}],
+        ),
+        event(
+            "response.output_text.delta",
+            output_index=0,
+            item_id="i",
+            content_index=0,
+            delta="n",
+            x=1,
+        ),
+        event(
+            "response.output_text.delta",
+            output_index=0,
+            item_id="i",
+            content_index=0,
+            delta=7,
+            sequence_number=3,
+        ),
+        event("response.completed", response={"id": "r", "output": []}),
+        b": hi\n\n",
+    ),
     "messages": (
         event("ping"),
         event("content_block_start", index=0, content_block={"type": "text", "text": "s"}),
@@ -108,10 +170,17 @@ NOISE: dict[DialectName, tuple[bytes, ...]] = {
     ),
 }
 TEMPLATES: dict[DialectName, tuple[bytes, ...]] = {
-    "chat": (CHAT, ARGUMENTS % 0, ARGUMENTS % 1),
+    "chat": (CHAT, ARGUMENTS % 0, ARGUMENTS % 1, PADDED),
     "completions": (TEXT,),
     "messages": (BLOCK % 0, BLOCK % 1, INPUT % 0, INPUT % 1),
+    "responses": (OUTPUT % 0, OUTPUT % 1, INPUTS),
 }
+
+
+def varied(stream: bytes, numbers: list[bytes], paddings: list[bytes]) -> bytes:
+    """The stream with numbers and paddings in their places, over and over."""
+    number, padding = cycle(numbers), cycle(paddings)
+    return re.sub(rb"@[NP]", lambda found: next(number if found[0] == b"@N" else padding), stream)
 
 
 def one_by_one(dialect: DialectName, stream: bytes) -> StreamReading:
@@ -139,7 +208,19 @@ def test_runs_are_read_as_single_events(dialect: DialectName, draws: st.DataObje
     noise = st.sampled_from(NOISE[dialect])
     before = draws.draw(st.lists(noise, max_size=3))
     parts = draws.draw(st.lists(st.one_of(plain, plain, plain, odd, noise), max_size=20))
-    stream = b"".join([*before, form % b"lead", form % b"lead2", *parts])
+    stream = varied(
+        b"".join([*before, form % b"lead", form % b"lead2", form % b"lead3", *parts]),
+        [
+            b"0",
+            b"1",
+            *draws.draw(st.lists(st.sampled_from(NUMBERS[:4]) | st.sampled_from(NUMBERS))),
+        ],
+        [
+            b"x",
+            b"yz",
+            *draws.draw(st.lists(st.sampled_from(PADDINGS[:3]) | st.sampled_from(PADDINGS))),
+        ],
+    )
     sizes = st.sampled_from((1, 150, 300, 800, 4096))
     with (
         patch.object(reading_module, "_SLICE_BYTES", draws.draw(sizes)),
@@ -168,36 +249,34 @@ def test_what_is_no_text_by_itself_is_not_joined(pieces: tuple[bytes, ...]) -> N
             assert repr(read_stream("chat", [stream])) == repr(one_by_one("chat", stream))
 
 
-@pytest.mark.parametrize("dialect", sorted(TEMPLATES))
-def test_a_run_is_really_one(dialect: DialectName) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "template"),
+    [(dialect, template) for dialect in sorted(TEMPLATES) for template in TEMPLATES[dialect]],
+)
+def test_a_run_is_really_one(dialect: DialectName, template: bytes) -> None:
     """A plain stream is nearly all collected without parsing, and reads right."""
-    template = TEMPLATES[dialect][0]
-    start = event("content_block_start", index=0, content_block={"type": "text", "text": ""})
     decoder = SSEDecoder()
     reading = accumulator(dialect)
     assert isinstance(reading, EventAccumulator)
-    lead = start if dialect == "messages" else template % b"x"
-    for each in decoder.feed(
-        lead + b"".join(template % (b"%d " % number) for number in range(100))
-    ):
+    numbers = [b"%d" % number for number in range(500)]
+    events = template % b"x" + b"".join(template % (b"%d " % number) for number in range(100))
+    for each in decoder.feed(varied(events, numbers, [b"padding", *numbers])):
         reading.feed(each)
-    assert reading._run is not None and len(reading._run._pieces) >= 98
-    expected = ("" if dialect == "messages" else "x") + "".join(
-        f"{number} " for number in range(100)
-    )
+    assert reading._run is not None and len(reading._run._pieces) >= 97
+    expected = "x" + "".join(f"{number} " for number in range(100))
     assert expected in repr(reading.finish().response)
 
 
 def test_events_that_never_repeat_are_not_tried_for_ever() -> None:
-    """Random padding in every chunk: the search for runs backs off."""
+    """Other blanks in every chunk: the search for runs backs off."""
     reading = accumulator("chat")
     assert isinstance(reading, EventAccumulator)
     decoder = SSEDecoder()
     for number in range(600):
-        chunk = {"id": "c", "obfuscation": str(number), "choices": [delta(content="a")]}
-        for each in decoder.feed(data(chunk)):
+        chunk = b'data: {"id":"c",%s"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+        for each in decoder.feed(chunk % (b" " * (number % 97))):
             reading.feed(each)
-    assert reading._fruitless < 12
+    assert 5 < reading._fruitless < 12
     found = reading.finish().response
     assert found is not None and found["choices"][0]["message"]["content"] == "a" * 600
 
