@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -25,6 +26,7 @@ _JUNK_BYTES: Final = 16 << 20
 """Most bytes that are held of a line that does not begin like a record."""
 _LOCK_TIMEOUT_S: Final = 5.0
 _TRIES: Final = 100
+_STALE_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,9 @@ class Source:
 
     def close(self) -> None:
         """Close the files."""
-        for descriptor in (self._plain, self._packed):
-            if descriptor is not None:
-                os.close(descriptor)
+        descriptors = self._plain, self._packed
         self._plain = self._packed = None
+        _close(*descriptors)
 
     def __enter__(self) -> Source:
         return self
@@ -154,11 +155,11 @@ class Source:
 
     def _streams(self) -> Iterator[tuple[BinaryIO, int]]:
         if self._packed is not None:
-            with os.fdopen(os.dup(self._packed), "rb") as file:
+            with open(self._packed, "rb", closefd=False) as file:
                 file.seek(0)
                 yield _decompressed(file), self.base
         if self._plain is not None:
-            with os.fdopen(os.dup(self._plain), "rb") as file:
+            with open(self._plain, "rb", closefd=False) as file:
                 file.seek(self._skip)
                 yield file, self.plain_bytes - self._skip
 
@@ -170,7 +171,7 @@ class Source:
             if offset + uncompressed > start:
                 break
             at, offset = at + compressed, offset + uncompressed
-        with os.fdopen(os.dup(self._packed), "rb") as file:
+        with open(self._packed, "rb", closefd=False) as file:
             file.seek(at)
             stream = io.BufferedReader(_decompressed(file), _BUFFER_BYTES)  # type: ignore[type-var]
             stream.read(start - offset)
@@ -180,7 +181,7 @@ class Source:
         assert self._plain is not None
         position = self._skip + start
         buffer = min(_BUFFER_BYTES, max(io.DEFAULT_BUFFER_SIZE, self.plain_bytes))
-        with os.fdopen(os.dup(self._plain), "rb", buffering=buffer) as file:
+        with open(self._plain, "rb", buffering=buffer, closefd=False) as file:
             file.seek(position)
             yield from _lines(file, self.base + start, self.base + self.plain_bytes - self._skip)
 
@@ -228,16 +229,22 @@ def _open_both(records: Path, packed: Path) -> tuple[int | None, int | None]:
         try:
             found = _open(packed)
         except BaseException:
-            if plain is not None:
-                os.close(plain)
+            _close(plain)
             raise
         if plain is None or found is None or _names(records, plain):
             break
-        os.close(plain)
-        os.close(found)
+        _close(plain, found)
     else:
         raise StoreError(f"{records}: is replaced faster than it can be read")
     return plain, found
+
+
+def _close(*descriptors: int | None) -> None:
+    """Close files that were only read; some network file systems report that one was removed meanwhile."""
+    for descriptor in descriptors:
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def _names(path: Path, descriptor: int) -> bool:
@@ -247,7 +254,7 @@ def _names(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _open(path: Path) -> int | None:
+def _open(path: Path, tries: int = _STALE_TRIES) -> int | None:
     try:
         descriptor = os.open(
             path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -255,6 +262,8 @@ def _open(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno == errno.ESTALE and tries > 1:  # replaced from another host just now
+            return _open(path, tries - 1)
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise StoreError(f"{path}: is not a regular file") from error
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -75,6 +76,30 @@ def test_the_last_record_is_found_without_its_newline(store: CaptureStore) -> No
     store.record("r", {"model_call_id": "next"})
     for name in ("last", "next"):
         assert store.find("r", name) is not None
+
+
+def test_readers_survive_what_network_file_systems_say_of_replaced_files(
+    store: CaptureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where opening a file that was just replaced fails as stale, and closing one that was removed fails, as GlusterFS does, the records are read all the same."""
+    refused: list[object] = []
+    real_open, real_close = os.open, os.close
+
+    def stale_once(path: Any, *arguments: Any) -> int:
+        if str(path).endswith(".jsonl") and len(refused) < 2:
+            refused.append(path)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return real_open(path, *arguments)
+
+    def gone(descriptor: int) -> None:
+        real_close(descriptor)
+        refused.append("close")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(os, "open", stale_once)
+    monkeypatch.setattr(os, "close", gone)
+    assert len(store.read("r")) == 6
+    assert len(refused) == 3
 
 
 def _put(path: Path, kind: str, victim: Path) -> None:
