@@ -26,6 +26,7 @@ from otel_gym.cli.output import counted, existing_directory, print_json
 from otel_gym.cli.selection import chosen_rollouts
 from otel_gym.correlation.run import Run, default_resource, open_run, read_run
 from otel_gym.errors import StoreError, UsageProblem
+from otel_gym.reports.terminal import printable
 from otel_gym.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -272,7 +273,9 @@ def _follow(root: Path, run: Run, settings: Settings, target: OtlpEndpoint) -> t
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         pipeline.start()
-        click.echo(f"following {root} (run {run.run_id}) to {target.shown}", err=True)
+        click.echo(
+            f"following {root} (run {printable(run.run_id, 200)}) to {target.shown}", err=True
+        )
         while not ended.wait(0.5):
             pass
     finally:

@@ -15,15 +15,18 @@ else:  # Not generic before click 8.4.
     TextType = click.ParamType
 
 
-class PathText(TextType):
-    """A path that is not empty: an unset variable in a script must not become the current directory."""
+class Named(TextType):
+    """Text in which something is named: an unset variable in a script must not become the current directory or every address."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, is_printable: bool = False) -> None:
         self.name = name
+        self._is_printable = is_printable
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value:
             self.fail(f"is empty; give a {self.name}", param, ctx)
+        if self._is_printable and not str(value).isprintable():
+            self.fail(f"{value!r} has characters that cannot be printed", param, ctx)
         return str(value)
 
 
@@ -86,8 +89,9 @@ def is_http_url(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and printable
 
 
-DIRECTORY: Final = PathText("DIR")
-FILE: Final = PathText("FILE")
+DIRECTORY: Final = Named("DIR")
+FILE: Final = Named("FILE")
+ADDRESS: Final = Named("ADDRESS")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -99,7 +103,10 @@ rollouts_option = click.option(
     "--rollout", "rollouts", multiple=True, metavar="ID", help="Only this rollout; may be repeated."
 )
 run_id_option = click.option(
-    "--run-id", metavar="ID", help="Name of the run, for a directory that has none yet."
+    "--run-id",
+    type=Named("ID", is_printable=True),
+    metavar="ID",
+    help="Name of the run, for a directory that has none yet.",
 )
 
 

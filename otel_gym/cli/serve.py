@@ -14,6 +14,7 @@ import click
 
 from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.options import (
+    ADDRESS,
     DIRECTORY,
     OtlpUrl,
     Url,
@@ -23,6 +24,7 @@ from otel_gym.cli.options import (
 )
 from otel_gym.correlation.run import open_run, read_run
 from otel_gym.errors import OtelGymError, StoreError, UsageProblem
+from otel_gym.reports.terminal import printable
 from otel_gym.sampling.pairs import pairs
 from otel_gym.sampling.profile import SamplingProfile, profile_of
 from otel_gym.servers.listening import Listener, serve
@@ -52,7 +54,9 @@ PROBE_TIMEOUT_S: Final = 2.0
     help="OTLP backend that gets a span per record.",
 )
 @config_option()
-@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--host", type=ADDRESS, metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]"
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one."
 )
@@ -179,7 +183,7 @@ def _start_up_lines(
         capture = str(directory)
         with contextlib.suppress(OtelGymError, OSError):
             run = read_run(directory)
-            capture += f" (run {run.run_id})" if run else ""
+            capture += f" (run {printable(run.run_id, 200)})" if run else ""
     if directory is None:
         export = "off; nothing is captured"
     elif settings.otel_gym.export != "live":

@@ -7,7 +7,7 @@ import socket
 
 import click
 
-from otel_gym.cli.options import Url, directory_argument
+from otel_gym.cli.options import ADDRESS, Url, directory_argument
 from otel_gym.cli.output import existing_directory
 from otel_gym.errors import UsageProblem
 from otel_gym.settings import load_settings
@@ -20,6 +20,7 @@ from otel_gym.viewer.serve import is_loopback, listen, serve
 @directory_argument
 @click.option(
     "--host",
+    type=ADDRESS,
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",

@@ -62,6 +62,12 @@ WRONG = (
     "serve --config ''",
     "demo --capture-dir ''",
     "history ''",
+    # An empty address would be every address.
+    "serve --engine http://127.0.0.1:1 --host '' --port 0",
+    "view good --host '' --port 0",
+    "serve --engine http://127.0.0.1:1 --capture-dir new --run-id '' --port 0",
+    "serve --engine http://127.0.0.1:1 --capture-dir new --run-id 'a\nb' --port 0",
+    "export good --out spans.jsonl --run-id ''",
     # URLs that no client could use, told before anything is done.
     "serve --engine http://127.0.0.1:99999",
     "serve --engine http://[::1",
