@@ -21,9 +21,6 @@ _AS_IT_IS = (
     "started_at",
     "completed_at",
     "latency_ttft_ms",
-    "request_raw",
-    "response_raw",
-    "rollout_id",
 )
 _FINAL_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
@@ -34,7 +31,8 @@ def derive_fields(raw: Mapping[str, Any]) -> dict[str, Any]:
     request, response = _object(raw.get("request")), _object(raw.get("response"))
     fields["request"], fields["response"] = request, response
     fields["latency_total_ms"] = raw.get("latency_ms")
-    fields["client_session_id"] = _text(raw.get("client_session_id"))
+    for name in ("request_raw", "response_raw", "client_session_id", "rollout_id"):
+        fields[name] = _text(raw.get(name))
     answer = response or {}
     fields["response_id"] = _text(answer.get("id"))
     fields["model"] = _text(answer.get("model")) or _text((request or {}).get("model"))

@@ -161,7 +161,9 @@ class ModelCallRecord(BaseModel):
     status_code: int | None = Field(None, description="Raw `status_code`.")
     error_category: str | None = Field(None, description="Raw `error_category`.")
     response_id: str | None = Field(None, description="`response.id` where it is text.")
-    client_session_id: str | None = Field(None, description="Raw `client_session_id`.")
+    client_session_id: str | None = Field(
+        None, description="Raw `client_session_id` where it is text."
+    )
     call_index: int = Field(0, description="Position of the line in its file.")
     model_ref: ModelRef | None = Field(None, description="Raw `model_ref`.")
     model: str | None = Field(None, description="`response.model`, else `request.model`.")
@@ -215,8 +217,8 @@ class ModelCallRecord(BaseModel):
     response: dict[str, Any] | None = Field(
         None, description="Raw `response` where it is an object."
     )
-    request_raw: str | None = Field(None, description="Raw `request_raw`.")
-    response_raw: str | None = Field(None, description="Raw `response_raw`.")
+    request_raw: str | None = Field(None, description="Raw `request_raw` where it is text.")
+    response_raw: str | None = Field(None, description="Raw `response_raw` where it is text.")
     tool_calls: list[dict[str, Any]] = Field(
         default_factory=list,
         description='Tool calls of every kind in the order of the response: `call_id`, `name` (of a hosted tool its type without `_call`), `arguments` (parsed where they are JSON, else `{"_raw": text}`).',
@@ -224,7 +226,7 @@ class ModelCallRecord(BaseModel):
     reasoning_content: str | None = Field(
         None, description="Reasoning text from every field that carries it, joined by newline."
     )
-    rollout_id: str | None = Field(None, description="Raw `rollout_id`.")
+    rollout_id: str | None = Field(None, description="Raw `rollout_id` where it is text.")
     trace_id: str | None = Field(None, description="`trace.trace_id`.")
     span_id: str | None = Field(None, description="`trace.span_id`.")
     streamed: bool = Field(False, description="Whether the response was a stream.")

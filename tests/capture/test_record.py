@@ -317,6 +317,15 @@ def test_lines_of_the_reference_are_read() -> None:
     assert build_model_call_record({}, 0).model_call_id is None
 
 
+def test_text_fields_of_other_types_do_not_cost_the_record() -> None:
+    """As in the reference: raw text that is no text counts as absent, and the rest of the record is read."""
+    odd = {"request_raw": [1], "response_raw": {}, "client_session_id": 3, "rollout_id": 7}
+    record = build_model_call_record({"model_call_id": "a", "latency_ms": 2.0, **odd})
+    assert record.model_call_id == "a" and record.latency_total_ms == 2.0
+    assert (record.request_raw, record.response_raw) == (None, None)
+    assert (record.client_session_id, record.rollout_id) == (None, None)
+
+
 def test_finish_reasons_of_all_choices() -> None:
     """One entry a choice, null where a choice has none; the first that says something is the reason."""
     choices = [{"finish_reason": None}, {"finish_reason": "length"}, {}]
