@@ -86,14 +86,26 @@ def _commands() -> str:
         if options:
             rows = ["| option | default | meaning |", "|---|---|---|"]
             rows += [
-                f"| `{', '.join(one.opts)}` | {_option_default(one)} | {' '.join((one.help or '').split())} |"
+                f"| `{_typed(one)}` | {_option_default(one)} | {' '.join((one.help or '').split())} |"
                 for one in options
             ]
             parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
+def _typed(option: click.Option) -> str:
+    """The option as it is typed: its names, and what follows them."""
+    value = option.metavar or ""
+    if isinstance(option.type, click.Choice):
+        value = "\\|".join(map(str, option.type.choices))
+    elif not value and not option.is_flag:
+        value = "N"
+    return f"{', '.join(option.opts)} {value}".strip()
+
+
 def _option_default(option: click.Option) -> str:
+    if option.required:
+        return "required"
     value = option.to_info_dict().get("default")
     if option.is_flag or value is None or value == () or not isinstance(value, (str, int, float)):
         return ""
