@@ -2,7 +2,8 @@
 
 A column holds the values of one list field in the smallest type that holds them all, so that the list can
 be made again exactly: integers as u1..i8, floats as float64 bit for bit (-0.0 and subnormals included).
-A list that mixes kinds, is ragged, empty or too wide makes no column and stays JSON.
+A list that mixes kinds, is ragged or too wide is kept as its JSON text: beside the head where it is long, in
+it where it is short or empty. `column_making` decides.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from otel_gym.dialects.jsontext import loads_noting
 from otel_gym.replay.errors import ReplayError
-from otel_gym.replay.int_text import parse_int_array
-from otel_gym.replay.json_values import load_json
 from otel_gym.replay.wire_texts import WIRE_TEXTS
 
 ARRAY_FIELDS: Final = (
@@ -35,16 +35,10 @@ Array = npt.NDArray[Any]
 Piece: TypeAlias = bytes | memoryview
 """A part of a JSON text, to be joined with the others."""
 
-_UNSIGNED: Final = ("<u1", "<u2", "<u4", "<i8")
-_SIGNED: Final = ("<i1", "<i2", "<i4", "<i8")
-_FLOAT: Final = "<f8"
-_TEXT: Final = "text"
-DTYPES: Final = frozenset({*_UNSIGNED, *_SIGNED, _FLOAT, _TEXT})
-"""Every type a column can have, in numpy's notation, little endian; `text` is ASCII in bytes."""
+TEXT: Final = "text"
+JSON: Final = "json"
 
-_SHORTEST_TEXT: Final = 256
-
-_FLOAT_PIECE_BYTES: Final = 1 << 16
+_MANY: Final = 1 << 12  # values from which on a list is worth a pause of the collector
 _SHORTEST_KEPT_BYTES: Final = 1 << 10  # below it, finding the kept text takes as long as making it
 
 
@@ -80,9 +74,13 @@ class Column:
         return self.array.shape
 
     def to_list(self) -> list[Any] | str:
-        """The value that was captured: a list but for a `TextColumn`."""
-        with collector_paused():
-            values: list[Any] = self.array.tolist()
+        """The value that was captured: a list but for a `TextColumn`. `ReplayError` where it is damaged."""
+        values: list[Any]
+        if self.array.size < _MANY:
+            values = self.array.tolist()
+        else:
+            with collector_paused():
+                values = self.array.tolist()
         return values
 
     def json_pieces(self) -> tuple[Piece, ...]:
@@ -111,13 +109,36 @@ class TextColumn(Column):
 
     @property
     def dtype(self) -> str:
-        return _TEXT
+        return TEXT
 
     def to_list(self) -> str:
         return self.array.tobytes().decode("ascii")
 
     def json_pieces(self) -> tuple[Piece, ...]:
         return (b'"', self.array.data, b'"')
+
+
+class JsonColumn(Column):
+    """A long list that no typed array can hold (ragged, of mixed kinds); `array` is its compact JSON text."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        return JSON
+
+    def to_list(self) -> list[Any]:
+        try:
+            with collector_paused():
+                values, _ = loads_noting(self.array.tobytes())
+        except ValueError as error:
+            raise ReplayError(f"a column of JSON text cannot be read: {error}") from error
+        if not isinstance(values, list):
+            raise ReplayError("a column of JSON text is no list")
+        return values
+
+    def json_pieces(self) -> tuple[Piece, ...]:
+        return (self.array.data,)
 
 
 class SuffixColumn(Column):
@@ -183,11 +204,13 @@ def collector_paused() -> Iterator[None]:
 
     They can't be part of a cycle yet, but their number alone would start full collections, which takes
     six times as long as making them. Afterwards they count as old, so that the next small collection does
-    not visit each of them; that alone takes as long as making them.
+    not visit each of them; that alone takes as long as making them. What was young before is collected
+    first, so that no garbage grows old with them.
     """
     if not gc.isenabled():
         yield
         return
+    gc.collect(1)
     gc.disable()
     try:
         yield
@@ -206,93 +229,3 @@ def digest_of(array: Array) -> str:
 def wire_dtype(array: Array) -> str:
     """An array's type as it is written down: always with its byte order."""
     return f"<{array.dtype.kind}{array.dtype.itemsize}"
-
-
-def narrowed(values: Array) -> Array:
-    """The same integers in the smallest type that holds them."""
-    low, high = int(values.min()), int(values.max())
-    for name in _SIGNED if low < 0 else _UNSIGNED:
-        info = np.iinfo(name)
-        if info.min <= low and high <= info.max:
-            break
-    return np.ascontiguousarray(values, dtype=name)
-
-
-def column_from_text(text: bytes, start: int = 0, end: int | None = None) -> Column | None:
-    """The column of the JSON array text in `text[start:end]`, or null where the list must stay JSON."""
-    integers = parse_int_array(text, start, end)
-    if integers is not None:
-        return Column(narrowed(integers))
-    floats = _floats_from_text(text[start:end])
-    return None if floats is None else Column(floats)
-
-
-def column_from_list(values: list[Any]) -> Column | None:
-    """The column of a list, or null where the list must stay JSON."""
-    if not values:
-        return None
-    if set(map(type, values)) == {float}:
-        floats = np.array(values, dtype=_FLOAT)
-        return Column(floats) if np.isfinite(floats).all() else None
-    try:
-        text = orjson.dumps(values)
-    except TypeError:
-        return None
-    integers = parse_int_array(text)
-    return None if integers is None else Column(narrowed(integers))
-
-
-def column_from_string(text: bytes) -> Column | None:
-    """The column of a string that stands for an array; null where it is short or not as JSON writes it."""
-    if len(text) < _SHORTEST_TEXT or b'"' in text or b"\\" in text:
-        return None
-    characters = np.frombuffer(text, dtype=np.uint8)
-    return TextColumn(characters) if _is_plain(characters) else None
-
-
-def _is_plain(characters: Array) -> bool:
-    """Whether they are all printable ASCII."""
-    return bool(characters.size and characters.min() >= ord(" ") and characters.max() <= ord("~"))
-
-
-def stored_column(dtype: str, shape: list[int], data: Array, digest: str) -> Column:
-    """A column as it was written; ValueError where data, shape and type disagree."""
-    if not isinstance(digest, str):
-        raise ValueError("the digest of a column is no text")
-    if dtype != _TEXT:
-        return Column(data.reshape(shape), digest)
-    if not _is_plain(data):
-        raise ValueError("a text column holds more than plain text")
-    return TextColumn(data.reshape(shape), digest)
-
-
-def array_of(dtype: str, data: bytes | memoryview) -> Array:
-    """Written bytes as an array, not copied; ValueError for a type that no column has."""
-    if dtype not in DTYPES:
-        raise ValueError(f"no such column type: {dtype!r}")
-    array: Array = np.frombuffer(data, dtype=np.uint8 if dtype == _TEXT else dtype)
-    return array
-
-
-def _floats_from_text(text: bytes) -> Array | None:
-    """A flat list of floats, read piece by piece so that no long list is made."""
-    if not (text.startswith(b"[") and text.endswith(b"]")) or text[1:2] in (b"[", b"]"):
-        return None
-    pieces: list[Array] = []
-    start, end = 1, len(text) - 1
-    while start <= end:
-        stop = end
-        if end - start > _FLOAT_PIECE_BYTES:
-            stop = text.find(b",", start + _FLOAT_PIECE_BYTES, end)
-            stop = end if stop < 0 else stop
-        try:
-            # Not orjson, which reads an integer of more than 64 bits as a float.
-            values = load_json(b"[" + text[start:stop] + b"]")
-        except ValueError:
-            return None
-        if set(map(type, values)) != {float}:
-            return None
-        pieces.append(np.array(values, dtype=_FLOAT))
-        start = stop + 1
-    floats = np.concatenate(pieces)
-    return floats if np.isfinite(floats).all() else None

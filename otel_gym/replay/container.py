@@ -21,7 +21,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from otel_gym.replay.columns import Array, array_of
+from otel_gym.replay.column_making import array_of
+from otel_gym.replay.columns import Array
 from otel_gym.replay.errors import (
     CaptureError,
     ContainerError,

@@ -34,7 +34,7 @@ def load_json(text: bytes | str) -> JsonValue:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
-    _check_nesting(text.encode("utf-8", "surrogatepass"))
+    check_nesting(text.encode("utf-8", "surrogatepass"))
     return json.loads(text, parse_constant=_refuse_constant)
 
 
@@ -46,7 +46,7 @@ def dump_json(value: JsonValue) -> bytes:
         text = _dumped(value)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not a JSON value: {error}") from error
-    _check_nesting(text)
+    check_nesting(text)
     return text
 
 
@@ -58,7 +58,8 @@ def _dumped(value: JsonValue) -> bytes:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def _check_nesting(text: bytes) -> None:
+def check_nesting(text: bytes) -> None:
+    """ValueError where a JSON text is nested more than `MAX_NESTING` deep."""
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
     outside = np.frombuffer(_STRING.sub(b"", text), dtype=np.uint8)

@@ -11,14 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from otel_gym.replay.columns import (
-    ARRAY_FIELDS,
-    Column,
-    Piece,
+from otel_gym.replay.column_making import (
     column_from_list,
     column_from_string,
     column_from_text,
 )
+from otel_gym.replay.columns import ARRAY_FIELDS, Column, Piece
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.json_values import JsonValue, dump_json, load_json
 

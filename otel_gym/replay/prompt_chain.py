@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from otel_gym.replay.column_making import stored_column
 from otel_gym.replay.columns import (
     ARRAY_FIELDS,
     Array,
     Column,
     SuffixColumn,
     digest_of,
-    stored_column,
 )
 from otel_gym.replay.turn import Turn
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from otel_gym.replay.columns import Array, array_of, digest_of
+from otel_gym.replay.column_making import array_of
+from otel_gym.replay.columns import Array, digest_of
 from otel_gym.replay.container import HistoryEntry
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.json_values import dump_json, load_json

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import itertools
 import json
+import uuid
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_gym.replay import int_text
-from otel_gym.replay.columns import Column, column_from_list, column_from_text
+from otel_gym.replay import (
+    HistoryStore,
+    capture_turn,
+    int_text,
+    project,
+    read_archive,
+    restore,
+    snapshot,
+    write_archive,
+)
+from otel_gym.replay.column_making import column_from_list, column_from_text
+from otel_gym.replay.columns import Column
+from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.int_text import parse_int_array
-from tests.replay.samples import ids, log_probs, regular, same_json
+from otel_gym.replay.json_values import dump_json
+from tests.replay.samples import (
+    BUNDLE,
+    SCOPE,
+    ids,
+    log_probs,
+    message,
+    regular,
+    response,
+    same_json,
+    turn,
+)
 
 
 def compact(value: Any) -> bytes:
@@ -104,7 +130,7 @@ def test_what_cannot_be_a_column_is_none(values: list[Any]) -> None:
 
 def test_long_float_lists_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Floats are the same wherever their text is cut, and a cut never hides an empty place."""
-    monkeypatch.setattr("otel_gym.replay.columns._FLOAT_PIECE_BYTES", 7)
+    monkeypatch.setattr("otel_gym.replay.column_making._FLOAT_PIECE_BYTES", 7)
     values = np.random.default_rng(4).standard_normal(200).tolist()
     column = column_from_text(compact(values))
     assert column is not None
@@ -113,12 +139,23 @@ def test_long_float_lists_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatc
         assert column_from_text(text) is None
 
 
+class Node:
+    """Part of a cycle."""
+
+    itself: Node | None = None
+
+
 def test_many_new_lists_are_not_visited_by_the_next_collection() -> None:
-    """Lists made from a column count as old at once, and what an application has frozen stays frozen."""
+    """Lists made from a column count as old at once, young garbage does not with them, and what an application has frozen stays frozen."""
     gc.collect()
     column = column_from_list([[number] for number in range(5000)])
     assert column is not None
+    garbage = Node()
+    garbage.itself = garbage
+    alive = weakref.ref(garbage)
+    del garbage
     values = column.to_list()
+    assert alive() is None
     assert len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)) < 2500
     assert gc.isenabled()
     gc.freeze()
@@ -128,3 +165,56 @@ def test_many_new_lists_are_not_visited_by_the_next_collection() -> None:
         assert gc.get_freeze_count() == frozen > 5000
     finally:
         gc.unfreeze()
+
+
+LONG = [[[number % 256] * 8] * 4 for number in range(100)]
+EXACT_BUT_IRREGULAR: dict[str, list[Any]] = {
+    "a null row": [*LONG, None],
+    "a ragged row": [*LONG, [[1]]],
+    "an empty row": [*LONG, []],
+    "mixed kinds": [-0.5] * 300 + [0, None, True],
+    "a float row": [[0.5, -0.0, 5e-324, 1e16, 1e-7]] * 100,
+    "wide integers": [2**64 - 1, 2**64, -(10**30)] * 100,
+    "texts": ["\ud800", "é", "\0", "1"] * 300,
+    "objects": [{"offset": 1, "ids": [1, 2]}, {"1": 1.0}] * 100,
+}
+
+
+@pytest.mark.parametrize("values", EXACT_BUT_IRREGULAR.values(), ids=EXACT_BUT_IRREGULAR.keys())
+def test_a_long_irregular_list_is_kept_beside_the_head(values: list[Any], tmp_path: Path) -> None:
+    """What no typed array can hold is a column of JSON text: equal from list and bytes, and exact by every way back."""
+    item = message(**{**BUNDLE, "generation_log_probs": values, "routed_experts": values})
+    made = turn(item)
+    assert capture_turn(dump_json(response(item)), SCOPE) == made
+    assert {made.columns_of(0)[name].dtype for name in list(BUNDLE)[2:]} == {"json"}
+    assert made.native_items is not None
+    assert len(made.native_items.head) < 600
+    with HistoryStore(tmp_path / "h.db") as store:
+        store.checkpoint("r", [made])
+        stored = store.load("r")
+    for history in (stored, restore(snapshot([made])), read_archive(write_archive([made]))):
+        assert history == [made]
+        projection = project(history, SCOPE)
+        assert not projection.gaps
+        assert same_json(projection.items, [item])
+        assert same_json(json.loads(projection.to_json()), [item])
+
+
+@pytest.mark.parametrize(
+    "wrong", [float("nan"), float("inf"), 1e400, {1, 2}, b"x", [[[]] * 9, float("nan")]]
+)
+def test_a_long_list_without_exact_text_is_refused(wrong: Any) -> None:
+    """What JSON can't say is refused inside long lists too, never written as something else."""
+    for values in ([*LONG, wrong], [0.5] * 500 + [wrong], [wrong] * 500):
+        with pytest.raises(CaptureError):
+            turn(message(routed_experts=values))
+    for text in (b"NaN", b"1e400", b"-Infinity", b"1,", b"01", b"[" * 300 + b"]" * 300):
+        answer = b'{"output":[{"routed_experts":[' + b"[1,2],[3]," * 300 + text + b"]}]}"
+        with pytest.raises(CaptureError):
+            capture_turn(answer, SCOPE)
+
+
+def test_values_that_only_resemble_json_make_no_column() -> None:
+    """Tuples, dates and the like are left to the head, which says what it can't hold."""
+    for odd in ((1, 2), datetime.date(2026, 11, 30), uuid.UUID(int=1)):
+        assert column_from_list([*LONG, odd]) is None
