@@ -23,6 +23,7 @@ from otel_gym.reports.terminal import printable
 from otel_gym.rollouts.collect import Collector
 from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.progress import CollectProgress
+from otel_gym.servers.file_limit import raise_file_limit
 from otel_gym.settings import Settings, load_settings
 
 INTERRUPTED: Final = 130
@@ -111,6 +112,7 @@ def command(
     if resume and overwrite:
         raise UsageProblem("--resume and --overwrite exclude each other; give one of them")
     settings = _settings(config, capture_dir)
+    raise_file_limit()
     options = CollectOptions(
         agent_url=agent,
         output=Path(output).absolute(),

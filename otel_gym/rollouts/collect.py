@@ -29,13 +29,16 @@ from otel_gym.rollouts.ending import (
 from otel_gym.rollouts.files import ResultFiles
 from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.progress import CollectProgress, Tally
-from otel_gym.rollouts.state import Dispatch, State, read_state
-from otel_gym.rollouts.tasks import NO_PERSIST, plan, read_rows
+from otel_gym.rollouts.state import Dispatch, State, changed_tasks, read_state
+from otel_gym.rollouts.tasks import NO_PERSIST, TASK_DIGEST, plan, read_rows
+from otel_gym.servers.file_limit import file_limit
 from otel_gym.settings import Settings
 from otel_gym.tracing.rollout import RolloutRecord, rollout_record_path, write_rollout_record
 
 log: Final = logging.getLogger("otel_gym.rollouts")
 
+_OTHER_FILES: Final = 128
+"""Files that a collection has open beside one socket for each rollout in flight."""
 _LAST_WORK_S: Final = 10.0
 """How long a stopped collection waits for results that are already there to reach the disk."""
 
@@ -106,21 +109,26 @@ class Collector:
         planned, problems = plan(
             rows, num_repeats=options.num_repeats, limit=options.limit, source=source
         )
-        state = self._state()
-        for problem in (*problems, *state.problems):
-            self._on_problem(problem)
-        dispatches, done, exhausted = state.remaining(planned, options.max_attempts)
-        self._tally = Tally(len(dispatches), draining=self._tally.draining)
+        self._refuse_overwriting()
         agent = AgentClient(
             options.agent_url,
-            concurrency=options.concurrency,
             timeout_s=options.timeout_s,
             max_response_bytes=options.max_response_bytes,
         )
         try:
-            if dispatches:
-                await agent.check()
             with ResultFiles(options) as files:
+                # Read when no other collection can write any more.
+                state = self._state()
+                changed = changed_tasks(state, planned, options.output)
+                problems += changed
+                for problem in (*problems, *state.problems):
+                    self._on_problem(problem)
+                dispatches, done, exhausted = state.remaining(planned, options.max_attempts)
+                self._tally = Tally(len(dispatches), draining=self._tally.draining)
+                if dispatches:
+                    await agent.check()
+                if not options.resume:
+                    files.clear()
                 await self._dispatch(iter(dispatches), agent, files)
         finally:
             await agent.aclose()
@@ -144,14 +152,21 @@ class Collector:
 
     def _state(self) -> State:
         options = self._options
+        return read_state(options.output, options.failures) if options.resume else State()
+
+    def _refuse_overwriting(self) -> None:
+        """Raises `UsageProblem` where a file would be written that holds something else."""
+        options = self._options
+        for path in (options.output, options.failures):
+            if isinstance(self._tasks, Path) and path.exists() and path.samefile(self._tasks):
+                raise UsageProblem(f"{path}: is the input; name another output")
         if options.resume:
-            return read_state(options.output, options.failures)
+            return
         for path in (options.output, options.failures):
             if path.exists() and path.stat().st_size and not options.overwrite:
                 raise UsageProblem(
                     f"{path}: exists; go on with --resume, start anew with --overwrite, or name another output"
                 )
-        return State()
 
     async def _dispatch(
         self, dispatches: Iterator[Dispatch], agent: AgentClient, files: ResultFiles
@@ -159,7 +174,7 @@ class Collector:
         """Work through `dispatches`, `concurrency` at a time."""
         workers = [
             asyncio.ensure_future(self._work(dispatches, agent, files))
-            for _ in range(min(self._options.concurrency, self._tally.total))
+            for _ in range(min(self._concurrency(), self._tally.total))
         ]
         try:
             await asyncio.gather(*workers)
@@ -169,6 +184,16 @@ class Collector:
             await asyncio.gather(*workers, return_exceptions=True)
             if self._ending:
                 await asyncio.wait(self._ending, timeout=_LAST_WORK_S)
+
+    def _concurrency(self) -> int:
+        """Rollouts at once, as far as this process may open sockets for them."""
+        wanted = self._options.concurrency
+        most = max(1, file_limit() - _OTHER_FILES)
+        if wanted > most:
+            self._on_problem(
+                f"concurrency {wanted}: only {most} rollouts at once, since this process may open {file_limit()} files (ulimit -n)"
+            )
+        return min(wanted, most)
 
     async def _work(
         self, dispatches: Iterator[Dispatch], agent: AgentClient, files: ResultFiles
@@ -213,6 +238,7 @@ class Collector:
             row = failure_row(body, dispatch.rollout_id, failure, row)
             count("rollouts.failed")
             self._on_problem(f"rollout {dispatch.rollout_id}: {failure}")
+        row[TASK_DIGEST] = dispatch.rollout.digest
         completed_at = time.time()
         await self._to_the_end(
             self._keep(dispatch, row, failure, agent, files, started_at, completed_at)

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import random
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+import httpcore
 import httpx
 
 from otel_gym.dialects.jsontext import loads_noting
 from otel_gym.errors import OtelGymError, UsageProblem
 from otel_gym.servers.agent import NAME_HEADER
 from otel_gym.servers.answers import encode_json
+from otel_gym.servers.connections import TRANSPORT_ERRORS, Connections, EngineResponse, Lost
+from otel_gym.servers.headers import Headers, value_of
+from otel_gym.servers.upstream import OneBody
 
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 CONNECT_TRIES: Final = 4
 _CONNECT_PAUSE_S: Final = 0.25
+_CONNECT_TIMEOUT_S: Final = 10.0
 _KEEPALIVE_S: Final = 2.0
+_HEADERS: Final = (
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json"),
+    (b"accept-encoding", b"identity"),
+    (b"user-agent", b"otel-gym"),
+)
+_NEVER_CONNECTED: Final = (httpcore.ConnectError, httpcore.ConnectTimeout)
 _SHOWN: Final = 300
 
 
@@ -51,27 +64,35 @@ class AgentClient:
         self,
         url: str,
         *,
-        concurrency: int,
         timeout_s: float | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parsed = httpx.URL(url.rstrip("/").removesuffix("/run"))
+        except httpx.InvalidURL:
+            parsed = httpx.URL("")
+        if parsed.scheme not in ("http", "https") or not parsed.host:
             raise UsageProblem(f"agent {url!r}: must be a URL such as http://127.0.0.1:9000")
-        self.url = url.rstrip("/").removesuffix("/run")
+        self.url = str(parsed.copy_with(userinfo=b"")).rstrip("/")
         self._parts = parts
         self._max_response_bytes = max_response_bytes
-        # Given up before any server does (uvicorn: 5 s), so that no rollout is sent into a connection that is just being closed.
-        limits = httpx.Limits(
-            max_connections=concurrency,
-            max_keepalive_connections=concurrency,
-            keepalive_expiry=_KEEPALIVE_S,
+        self._timeout_s = timeout_s
+        self._run_url = httpcore.URL(
+            scheme=parsed.raw_scheme,
+            host=parsed.raw_host,
+            port=parsed.port,
+            target=parsed.raw_path.rstrip(b"/") + b"/run",
         )
-        timeout = httpx.Timeout(timeout_s, connect=10.0)
-        # An agent is the collector's own, not a site on the net: proxies of the environment do not stand between them.
+        self._headers: Headers = [(b"host", parsed.netloc), *_HEADERS]
+        if parsed.userinfo:
+            user = unquote(parsed.userinfo.decode()).encode()
+            self._headers.append((b"authorization", b"Basic " + b64encode(user)))
         self.agent_name: str | None = None
         """Name of the agent as it gave it last; null where it never did."""
-        self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+        # Idle ones are given up before any server does (uvicorn: 5 s), so that no rollout is sent into a connection that is just being closed.
+        # An agent is the collector's own, not a site on the net: proxies of the environment do not stand between them.
+        self._connections = Connections(parsed, idle_s=_KEEPALIVE_S, proxy=None)
 
     async def check(self) -> None:
         """Raise `UsageProblem` where nothing listens at the agent's address."""
@@ -92,44 +113,49 @@ class AgentClient:
         for attempt in range(1, CONNECT_TRIES + 1):
             try:
                 return await self._run(content, headers)
-            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            except TimeoutError as error:
+                raise RolloutFailure("agent_timeout", "the agent did not answer in time") from error
+            except Lost as lost:
+                cause = lost.error
+                if not (lost.was_never_seen or isinstance(cause, _NEVER_CONNECTED)):
+                    raise _connection_lost(cause) from cause
                 if attempt == CONNECT_TRIES:
                     raise RolloutFailure(
                         "agent_unreachable",
-                        f"the agent at {self.url} cannot be reached: {error or type(error).__name__}",
-                    ) from error
-                # Spread out, so that the callers of an agent that was restarted do not all come at once.
-                await asyncio.sleep(_CONNECT_PAUSE_S * 2**attempt * random.uniform(0.5, 1.0))
-            except httpx.TimeoutException as error:
-                raise RolloutFailure("agent_timeout", "the agent did not answer in time") from error
-            except httpx.HTTPError as error:
-                raise RolloutFailure(
-                    "agent_connection_lost",
-                    f"the agent's connection broke: {error or type(error).__name__}",
-                ) from error
+                        f"the agent at {self.url} cannot be reached: {cause or type(cause).__name__}",
+                    ) from cause
+                if not lost.was_never_seen:
+                    # Spread out, so that the callers of an agent that was restarted do not all come at once.
+                    await asyncio.sleep(_CONNECT_PAUSE_S * 2**attempt * random.uniform(0.5, 1.0))
+            except TRANSPORT_ERRORS as error:
+                raise _connection_lost(error) from error
         raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._connections.aclose()
 
     async def _run(self, content: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
-        sent = {"content-type": "application/json", **headers}
-        async with self._client.stream(
-            "POST", f"{self.url}/run", content=content, headers=sent
-        ) as response:
-            self.agent_name = unquote(response.headers.get(NAME_HEADER, "")) or self.agent_name
-            parts: list[bytes] = []
-            size = 0
-            async for part in response.aiter_bytes():
-                size += len(part)
-                if size > self._max_response_bytes:
-                    raise RolloutFailure(
-                        "agent_response_too_large",
-                        f"the agent's answer is larger than {self._max_response_bytes} bytes",
-                    )
-                parts.append(part)
-        data = b"".join(parts)
+        sent = [
+            *self._headers,
+            (b"content-length", str(len(content)).encode()),
+            *((name.encode(), value.encode()) for name, value in headers.items()),
+        ]
+        request = httpcore.Request(
+            b"POST",
+            self._run_url,
+            headers=sent,
+            content=OneBody(content),
+            extensions={"timeout": {"connect": _CONNECT_TIMEOUT_S}},
+        )
+        async with asyncio.timeout(self._timeout_s):
+            response = await self._connections.send(request)
+        try:
+            name = value_of(response.headers, NAME_HEADER.encode()) or b""
+            self.agent_name = unquote(name.decode("latin-1")) or self.agent_name
+            data = await self._body(response)
+        finally:
+            await response.aclose()
         if response.status_code >= 400:
             raise RolloutFailure(
                 "agent_status",
@@ -137,6 +163,29 @@ class AgentClient:
                 status=response.status_code,
             )
         return _object(data)
+
+    async def _body(self, response: EngineResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        coming = response.parts()
+        while True:
+            async with asyncio.timeout(self._timeout_s):
+                part = await anext(coming, None)
+            if part is None:
+                return b"".join(parts)
+            size += len(part)
+            if size > self._max_response_bytes:
+                raise RolloutFailure(
+                    "agent_response_too_large",
+                    f"the agent's answer is larger than {self._max_response_bytes} bytes",
+                )
+            parts.append(part)
+
+
+def _connection_lost(error: Exception) -> RolloutFailure:
+    return RolloutFailure(
+        "agent_connection_lost", f"the agent's connection broke: {error or type(error).__name__}"
+    )
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -7,18 +7,20 @@ from otel_gym.rollouts.options import CollectOptions
 
 
 class ResultFiles:
-    """The two journals of a collection; the failures file is made by the first failure."""
+    """The two journals of a collection, held against any other collection; the failures file is made by the first failure."""
 
     def __init__(self, options: CollectOptions) -> None:
         self._options = options
         self._failures: Journal | None = None
 
     def __enter__(self) -> ResultFiles:
-        is_fresh = not self._options.resume
-        self.output = Journal(self._options.output, truncate=is_fresh)
-        if is_fresh:
-            self._options.failures.unlink(missing_ok=True)
+        self.output = Journal(self._options.output)
         return self
+
+    def clear(self) -> None:
+        """Begin anew. Raises `UsageProblem`."""
+        self.output.clear()
+        self._options.failures.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         self.output.close()

@@ -30,7 +30,7 @@ class Journal:
     Raises `UsageProblem` where the file cannot be opened, or another process has it open as a journal.
     """
 
-    def __init__(self, path: Path, *, truncate: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._batch = _Batch()
         self._lock = asyncio.Lock()
@@ -52,14 +52,19 @@ class Journal:
             # A file system without locks: the person keeps collections apart.
             count("locks.unsupported")
         try:
-            if truncate:
-                os.ftruncate(self._descriptor, 0)
             self.torn = self._repair()
             """Whether the last row had been torn by a crash; it now is a line of its own."""
             _sync_directory(path.parent)
         except OSError as error:
             os.close(self._descriptor)
             raise UsageProblem(f"{path}: cannot be written: {error.strerror}") from None
+
+    def clear(self) -> None:
+        """Remove all rows. Raises `UsageProblem`."""
+        try:
+            os.ftruncate(self._descriptor, 0)
+        except OSError as error:
+            raise UsageProblem(f"{self.path}: cannot be written: {error.strerror}") from None
 
     async def append(self, row: Mapping[str, Any]) -> None:
         """Append one row. Raises `StoreUnavailable` where it could not be made durable."""

@@ -13,6 +13,7 @@ from otel_gym.errors import InvalidRolloutId
 from otel_gym.rollouts.tasks import (
     FAILURE_TERMINAL,
     IDENTITY,
+    TASK_DIGEST,
     PlannedRollout,
     read_rows,
 )
@@ -31,7 +32,8 @@ class Dispatch:
 class State:
     """Rollouts by key (their id without an attempt)."""
 
-    done: set[str] = field(default_factory=set)
+    done: dict[str, str | None] = field(default_factory=dict)
+    """Finished, with the digest of the input row that was played; null where the row does not say."""
     attempts: Counter[str] = field(default_factory=Counter)
     """Failed attempts."""
     terminal: set[str] = field(default_factory=set)
@@ -60,13 +62,24 @@ class State:
         return dispatches, done, exhausted
 
 
+def changed_tasks(state: State, planned: Iterable[PlannedRollout], output: Path) -> list[str]:
+    """One line for each finished rollout whose input row is no longer the one that was played."""
+    return [
+        f"rollout {one.key}: its row of the input is not the one that was played; its result is kept, "
+        f"take it out of {output} to play it again"
+        for one in planned
+        if state.done.get(one.key) not in (None, one.digest)
+    ]
+
+
 def read_state(output: Path, failures: Path) -> State:
     """The state that the two files hold; rows that cannot be used are named and left alone. Raises `UsageProblem`."""
     state = State()
     for number, row in read_rows(output) if output.exists() else ():
         key = _key(output, number, row, state.problems)
         if key is not None:
-            state.done.add(key)
+            digest = row.get(TASK_DIGEST)
+            state.done[key] = digest if isinstance(digest, str) else None
     for number, row in read_rows(failures) if failures.exists() else ():
         key = _key(failures, number, row, state.problems)
         if key is None or _never_began(row):

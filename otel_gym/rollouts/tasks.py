@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +18,13 @@ from otel_gym.correlation.rollout_id import (
 )
 from otel_gym.dialects.jsontext import loads_noting
 from otel_gym.errors import InvalidRolloutId, UsageProblem
+from otel_gym.servers.answers import encode_json
 
 IDENTITY: Final = (TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, EXPLICIT_ID)
 """Keys that say which rollout a row is; copied from the input onto the result."""
+
+TASK_DIGEST: Final = "otel_gym_task_digest"
+"""Key of a result or failure row: digest of the input row that was played."""
 
 FAILURE_CLASS: Final = "_ng_failure_class"
 FAILURE_TERMINAL: Final = "_ng_failure_terminal"
@@ -40,6 +45,8 @@ class PlannedRollout:
     row: Mapping[str, Any]
     """The input row as it stood; shared by all repeats of a task."""
     explicit_id: str | None = None
+    digest: str = ""
+    """Of the input row, its identity left out."""
 
     def body(self, attempt: int) -> dict[str, Any]:
         """The run body of an attempt; the first is 0."""
@@ -119,14 +126,21 @@ def plan(
     return list(planned.values()), problems
 
 
+def digest_of(row: Mapping[str, Any]) -> str:
+    """What tells one task from another, whatever its number and the order of its keys."""
+    task = {key: row[key] for key in sorted(row) if key not in IDENTITY}
+    return blake2b(encode_json(task), digest_size=8).hexdigest()
+
+
 def _repeats(row: Mapping[str, Any], number: int, num_repeats: int) -> Iterator[PlannedRollout]:
     explicit = row.get(EXPLICIT_ID)
     task = number if row.get(TASK_INDEX) is None else row[TASK_INDEX]
     own = row.get(ROLLOUT_INDEX)
+    digest = digest_of(row)
     for repeat in range(num_repeats) if own is None else (own,):
         name = explicit
         if isinstance(explicit, str) and own is None and num_repeats > 1:
             name = f"{explicit}-{repeat}"
         key = rollout_id_from_run_body({TASK_INDEX: task, ROLLOUT_INDEX: repeat, EXPLICIT_ID: name})
         assert key is not None
-        yield PlannedRollout(key, task, repeat, row, name)
+        yield PlannedRollout(key, task, repeat, row, name, digest)

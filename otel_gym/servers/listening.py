@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -16,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from otel_gym.errors import UsageProblem
+from otel_gym.servers.file_limit import raise_file_limit
 from otel_gym.servers.refusal import EngineConnectionLost
 from otel_gym.servers.wire import KEEP_ALIVE_OPTIONS
 
@@ -83,7 +82,7 @@ def serve(
 
     At the end no new call is taken, calls in flight may go on for `shutdown_timeout_s`, what is left is cancelled, and the application shuts down.
     """
-    _raise_file_limit()
+    raise_file_limit()
     tune_interpreter()
     config = uvicorn.Config(
         app,
@@ -108,12 +107,3 @@ def serve(
 def _said_already(record: logging.LogRecord) -> bool:
     """Whether uvicorn's message is news: a lost engine was logged where it was noticed."""
     return not (record.exc_info and isinstance(record.exc_info[1], EngineConnectionLost))
-
-
-def _raise_file_limit() -> None:
-    """Each call in flight needs two sockets; the usual soft limit of 1024 would stop at 500."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

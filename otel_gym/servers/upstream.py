@@ -96,7 +96,7 @@ class Upstream:
             request.method.encode(),
             url,
             headers=headers,
-            content=_Parts(request.body),
+            content=_content(request.body),
             extensions={"timeout": {"connect": CONNECT_TIMEOUT_S}},
         )
 
@@ -110,18 +110,19 @@ class Upstream:
         await self._connections.aclose()
 
 
-class _Parts:
-    """A request body as the transport wants it."""
+class OneBody:
+    """A request body that is there, as `httpcore` wants it."""
 
-    def __init__(self, body: bytes | AsyncIterable[bytes] | None) -> None:
+    def __init__(self, body: bytes) -> None:
         self._body = body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if isinstance(self._body, bytes):
+        if self._body:
             yield self._body
-        elif self._body is not None:
-            async for part in self._body:
-                yield part
+
+
+def _content(body: bytes | AsyncIterable[bytes] | None) -> AsyncIterable[bytes]:
+    return OneBody(body or b"") if isinstance(body, bytes | None) else body
 
 
 def _reason(error: BaseException) -> str:

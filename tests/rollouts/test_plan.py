@@ -109,7 +109,7 @@ def test_damaged_output_rows_are_done_again(tmp_path: Path) -> None:
     good = orjson.dumps({"_ng_task_index": 1, "_ng_rollout_index": 0})
     output.write_bytes(b'{"_ng_task_ind\n' + good + b'\n{"reward": 1}\n')
     state = read_state(output, tmp_path / "none")
-    assert state.done == {"1-0"}
+    assert set(state.done) == {"1-0"}
     assert [p.partition(": row ")[2] for p in state.problems] == [
         "0: is damaged; its rollout is done again",
         "2: has no indices and names no rollout; ignored",
