@@ -29,13 +29,24 @@ class Mount:
 
     def ext4(self, image: Path) -> None:
         """Mount an ext4 image by a loop device, or skip the test where that is not allowed."""
+        self.image("ext4", image, 16)
+
+    def image(self, kind: str, image: Path, size_mib: int) -> None:
+        """Mount an image of a file system by a loop device, made where it is missing, or skip the test where that is not allowed."""
         if not image.exists():
-            if shutil.which("mkfs.ext4") is None:
-                pytest.skip("mkfs.ext4 is not installed")
+            if shutil.which(f"mkfs.{kind}") is None:
+                pytest.skip(f"mkfs.{kind} is not installed")
             with image.open("wb") as file:
-                file.truncate(16 * 1024 * 1024)
-            run("mkfs.ext4", "-q", image)
-        self._attempt("mount", "-o", "loop", image, self.path)
+                file.truncate(size_mib * 1024 * 1024)
+            run(f"mkfs.{kind}", "-q", image)
+        self._attempt("mount", "-t", kind, "-o", "loop", image, self.path)
+
+    def overlay(self, below: Path) -> None:
+        """Mount an overlay, as containers have it, or skip the test where that is not allowed."""
+        for name in ("lower", "upper", "work"):
+            (below / name).mkdir()
+        layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work"
+        self._attempt("mount", "-t", "overlay", "-o", layers, "overlay", self.path)
 
     def remount(self, options: str) -> None:
         """Change the options of what is mounted."""
