@@ -66,7 +66,7 @@ def pending_calls(layout: Layout, rollout_id: str | None = None) -> list[Pending
             )
         return generations[slot_rollout_id]
 
-    return outstanding(claims_files(layout), generation, rollout_id)
+    return outstanding(claims_files(layout, naming=rollout_id), generation, rollout_id)
 
 
 def outstanding(
@@ -93,8 +93,10 @@ def outstanding(
     return sorted(calls, key=lambda call: call.started_at)
 
 
-def claims_files(layout: Layout, unusable: dict[str, str] | None = None) -> Iterator[Claims]:
-    """Every claims file of the directory.
+def claims_files(
+    layout: Layout, unusable: dict[str, str] | None = None, *, naming: str | None = None
+) -> Iterator[Claims]:
+    """Every claims file of the directory, or every one that has the name of a rollout in it.
 
     A file that cannot be read raises `OSError`, or goes into `unusable`, by its name, with the reason.
     """
@@ -105,6 +107,9 @@ def claims_files(layout: Layout, unusable: dict[str, str] | None = None) -> Iter
     for name in names:
         path = layout.claims / name
         try:
+            # A thousand servers that were killed leave a thousand files, and each rollout's end is waited for with them.
+            if naming is not None and naming.encode() not in path.read_bytes():
+                continue
             claims = read_claims(path)
             for _ in range(_TORN_READS):
                 if not claims.damaged and claims.identity is not None:
