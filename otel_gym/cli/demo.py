@@ -78,10 +78,14 @@ def command(
     )
     if otlp_endpoint:
         settings = settings.model_copy(update={"otlp_endpoint": otlp_endpoint})
-    with _progress() as on_progress:
-        result = asyncio.run(
-            run_demo(settings, rollouts=rollouts, turns=turns, on_progress=on_progress)
-        )
+    try:
+        with _progress() as on_progress:
+            result = asyncio.run(
+                run_demo(settings, rollouts=rollouts, turns=turns, on_progress=on_progress)
+            )
+    except KeyboardInterrupt:
+        click.echo(f"what was captured until now is in {directory}", err=True)
+        raise
     if as_json:
         print_json(result.to_json())
     else:

@@ -35,6 +35,10 @@ def command(context: click.Context, rollouts: str, out: str, strict: bool, as_js
     with ExitStack() as files:
         writer = _Writer(Path(out), files)
         for where, row in _rows(Path(rollouts)):
+            if not isinstance(row.get("response"), dict):
+                raise UsageProblem(
+                    f"{where}: response.output: want a list of items; a trajectory is made from the Responses answer that an agent returns"
+                )
             name = writer.unused_name(_rollout_id(where, row))
             try:
                 trajectory = trajectory_of(row, name)

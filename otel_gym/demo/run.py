@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
@@ -24,7 +24,9 @@ from otel_gym.rollouts.tasks import read_rows
 from otel_gym.servers.model import Observability, build_served_model
 from otel_gym.settings import ModelServerSettings, Settings
 
-MODEL_SERVER_NAME = "policy_model"
+MODEL_SERVER_NAME: Final = "policy_model"
+SHUTDOWN_S: Final = 5
+"""Longest wait for requests in flight when a server of the demo ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,17 @@ async def _listening(app: ASGIApp) -> AsyncIterator[str]:
     import uvicorn
 
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="warning", ws="none", access_log=False
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_level="error",
+        ws="none",
+        access_log=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
     )
     listener = uvicorn.Server(config)
-    listener.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    # Ctrl-C is the caller's: it cancels the demo, which ends the servers in their order.
+    listener.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     task = asyncio.create_task(listener.serve())
     try:
         while not listener.started:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import orjson
 import pytest
 
+from otel_gym.capture.ledger import read_ledger
 from otel_gym.capture.record import build_model_call_record
+from otel_gym.capture.store import CaptureStore
 
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -70,3 +74,24 @@ def test_the_demo_shows_a_person_what_happened(tmp_path: Path) -> None:
     assert f"otel-gym show {directory} 0-0" in done.stdout
     again = run_demo("--capture-dir", str(directory))
     assert again.returncode == 2 and "already holds captures" in again.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupted_demo_ends_quietly_with_its_evidence(tmp_path: Path) -> None:
+    """Ctrl-C in the middle: no traceback, exit code 130, where the files are, and every call that was begun has its record."""
+    directory = tmp_path / "captures"
+    program = [sys.executable, "-c", "from otel_gym.cli.main import main; main()"]
+    demo = [*program, "demo", "--rollouts", "3", "--turns", "20", "--capture-dir", str(directory)]
+    with subprocess.Popen(
+        demo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not list(directory.glob("*.capture.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert out == "" and "Traceback" not in err
+    assert str(directory) in err and err.endswith("otel-gym: interrupted\n")
+    ledger = read_ledger(CaptureStore(directory))
+    assert ledger.whole and ledger.totals()["recorded"] >= 1
