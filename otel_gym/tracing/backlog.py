@@ -25,6 +25,8 @@ class Backlog:
         self._lock = threading.Lock()
         self._queue: deque[tuple[float, Written]] = deque()
         self._gaps: OrderedDict[str, list[Gap]] = OrderedDict()
+        self._put_back: OrderedDict[str, list[Gap]] = OrderedDict()
+        self._is_put_back_next = False
         self._rollouts: dict[str, bool] = {}
         self.bytes = 0
         """Bytes of the records in memory, counted as their lines."""
@@ -40,6 +42,7 @@ class Backlog:
             if written.offset_bytes == 0:
                 # A file that begins anew: what was remembered of one of the same name is gone with it.
                 self._gaps.pop(written.rollout_id, None)
+                self._put_back.pop(written.rollout_id, None)
             if len(self._queue) < self._max_records and self.bytes + length <= self._max_bytes:
                 self._queue.append((time.monotonic(), written))
                 self.bytes += length
@@ -65,48 +68,53 @@ class Backlog:
                 self._gaps.setdefault(gap.rollout_id, []).append(gap)
 
     def first_gap(self) -> Gap | None:
-        """The place in a file that is to be read next, null where there is none."""
+        """The place in a file that is to be read next, null where there is none; what was put back comes last."""
         with self._lock:
-            return next(iter(self._gaps.values()))[0] if self._gaps else None
+            is_put_back_next = self._is_put_back_next and self._put_back
+            waiting = self._put_back if is_put_back_next else self._gaps or self._put_back
+            return next(iter(waiting.values()))[0] if waiting else None
 
     def gap_reached(self, gap: Gap, position: int) -> None:
         """Notes that `gap` was read up to `position`; nothing where its file was begun anew meanwhile."""
         with self._lock:
-            gaps = self._gaps.get(gap.rollout_id)
-            if not gaps or gaps[0] is not gap:
+            for waiting in (self._gaps, self._put_back):
+                gaps = waiting.get(gap.rollout_id)
+                if not gaps or gaps[0] is not gap:
+                    continue
+                if position < gap.end:
+                    gaps[0] = gap._replace(start=position)
+                    return
+                gaps.pop(0)
+                if not gaps:
+                    del waiting[gap.rollout_id]
                 return
-            if position < gap.end:
-                gaps[0] = gap._replace(start=position)
-                return
-            gaps.pop(0)
-            if not gaps:
-                del self._gaps[gap.rollout_id]
 
     def put_off(self, gap: Gap) -> None:
-        """Lets the other rollouts go before the one of `gap`."""
+        """Lets the other rollouts go before the one of `gap`, those that were put back too."""
         with self._lock:
-            if gap.rollout_id in self._gaps:
-                self._gaps.move_to_end(gap.rollout_id)
+            self._is_put_back_next = not self._is_put_back_next
+            for waiting in (self._gaps, self._put_back):
+                if gap.rollout_id in waiting:
+                    waiting.move_to_end(gap.rollout_id)
 
     def put_back(self, rollout_id: str, start: int, end: int, since: float) -> None:
-        """Takes a record's place again, to be read when the other rollouts had their turn; it was counted when it first passed."""
+        """Takes a record's place again, to be read when nothing else waits; it was counted when it first passed."""
         with self._lock:
-            gaps = self._gaps.setdefault(rollout_id, [])
-            if gaps and not gaps[-1].is_own and gaps[-1].end == start:
+            self._is_put_back_next = False
+            gaps = self._put_back.setdefault(rollout_id, [])
+            if gaps and gaps[-1].end == start:
                 gaps[-1] = gaps[-1]._replace(end=end)
             elif len(gaps) >= _MOST_GAPS:
                 last = gaps[-1]
-                gaps[-1] = last._replace(
-                    start=min(last.start, start), end=max(last.end, end), is_own=False
-                )
+                gaps[-1] = last._replace(start=min(last.start, start), end=max(last.end, end))
             else:
                 gaps.append(Gap(rollout_id, start, end, False, since))
-            self._gaps.move_to_end(rollout_id)
+            self._put_back.move_to_end(rollout_id)
 
     @property
     def has_gaps(self) -> bool:
         """Whether there are places in files to be read."""
-        return bool(self._gaps)
+        return bool(self._gaps or self._put_back)
 
     def add_rollouts(self, rollout_ids: Iterable[str], *, is_own: bool) -> None:
         """Adds rollouts whose record is to be read."""
@@ -126,13 +134,14 @@ class Backlog:
 
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return not (self._queue or self._gaps or self._rollouts)
+        return not (self._queue or self._gaps or self._put_back or self._rollouts)
 
     def oldest(self) -> float | None:
         """Since when the oldest record of this process waits, monotonic seconds; null where none does."""
         with self._lock:
             times = [self._queue[0][0]] if self._queue else []
-            times.extend(gaps[0].since for gaps in self._gaps.values())
+            for waiting in (self._gaps, self._put_back):
+                times.extend(gaps[0].since for gaps in waiting.values())
         return min(times, default=None)
 
     def _defer(self, rollout_id: str, start: int, end: int) -> None:

@@ -13,10 +13,12 @@ from otel_gym.counters import counted
 from otel_gym.errors import ExportError
 from otel_gym.tracing import delivery
 from otel_gym.tracing.backfill import export_rollouts
+from otel_gym.tracing.backlog import Backlog
 from otel_gym.tracing.endpoint import OtlpEndpoint
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.pipeline import Pipeline, PipelineLimits
 from otel_gym.tracing.rollout import RolloutRecord, write_rollout_record
+from otel_gym.tracing.scan import Gap
 from otel_gym.tracing.sinks import EndpointSink
 from tests.tracing.receiver import Received, Receiver, Reply
 from tests.tracing.records import BASE_TIME, append, call_id, fill, gym_record
@@ -180,6 +182,45 @@ def test_bad_spans_at_the_very_start_let_others_go_first(
     assert set(receiver.distinct) == {call_id(10 + number)[:16] for number in range(4)}
     assert {entry["id"] for entry in parked(directory)} == set(bad)
     assert sorted(metrics) == sorted(receiver.distinct), "each call is counted once"
+
+
+def test_a_wrong_address_costs_no_count(
+    captures: Captures, receiver: Receiver, pipeline: Callable[..., Pipeline]
+) -> None:
+    """While everything is answered with 404 nothing piles up in memory, and afterwards each call has been counted once and arrived."""
+    directory, _ = captures
+    receiver.answer = lambda request: Reply(404, keep=False)
+    metrics: list[str] = []
+    pipe = pipeline(limits=PipelineLimits(interval_s=0.01, queue_max_spans=20, batch_max_spans=16))
+    pipe.on_span = lambda span, record: metrics.append(span.span_id)
+    written = fill(directory, rollouts=3, calls=100)
+    for each in written:
+        pipe.offer(each)
+    assert not pipe.flush(2.0)
+    assert pipe.queue_length <= 20
+    receiver.answer = lambda request: Reply()
+    assert pipe.flush(30)
+    calls = sorted(str(each.record["model_call_id"])[:16] for each in written)
+    assert sorted(receiver.distinct) == calls
+    assert sorted(metrics) == calls
+
+
+def test_what_was_put_back_waits_for_others_but_not_for_an_unreadable_file() -> None:
+    """Places that were put back come last; where those before them cannot be read, they have their turn all the same."""
+    backlog = Backlog(1, 1)
+    backlog.put_back("0-0", 0, 10, 1.0)
+    backlog.put_back("0-0", 10, 20, 2.0)
+    backlog.add_gaps([Gap("1-0", 0, 5, True, 3.0)])
+    unreadable = backlog.first_gap()
+    assert unreadable == Gap("1-0", 0, 5, True, 3.0)
+    backlog.put_off(unreadable)
+    again = backlog.first_gap()
+    assert again == Gap("0-0", 0, 20, False, 1.0)
+    backlog.gap_reached(again, 20)
+    assert backlog.first_gap() is unreadable
+    assert backlog.oldest() == 3.0
+    backlog.gap_reached(unreadable, 5)
+    assert backlog.is_empty()
 
 
 def test_an_export_from_files_goes_past_a_span_that_fails(
