@@ -9,6 +9,7 @@ import contextlib
 import os
 import stat
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +56,7 @@ class CaptureStore:
         except OSError as error:
             raise StoreError(f"{self.root}: cannot be made: {error.strerror}") from error
         self._files = OpenFiles(self.layout, file_mode, directory_mode)
+        _stores.add(self)
 
     def path_for(self, rollout_id: str) -> Path:
         """The rollout's `.capture.jsonl`, whether it exists or not."""
@@ -315,6 +317,18 @@ class CaptureStore:
         return CorruptRecordError(
             self.path_for(rollout_id), line.number, line.offset_bytes, line.reason or ""
         )
+
+
+_stores: weakref.WeakSet[CaptureStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A forked child opens files of its own: through the parent's it would share the parent's locks, and nobody would be kept apart."""
+    for store in list(_stores):
+        store.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_model_call_records(store: CaptureStore, rollout_id: str) -> list[ModelCallRecord]:

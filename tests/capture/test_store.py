@@ -18,6 +18,7 @@ from otel_gym.capture.store import (
 )
 from otel_gym.counters import counted
 from otel_gym.errors import CorruptRecordError, InvalidRolloutId, StoreError, StoreUnavailable
+from tests.capture.calls import fork
 
 
 @pytest.fixture
@@ -238,6 +239,28 @@ def test_a_big_file_is_read_a_line_at_a_time(store: CaptureStore) -> None:
     tracemalloc.stop()
     assert count == 1000
     assert peak < 8_000_000
+
+
+def test_forked_children_are_kept_apart(store: CaptureStore) -> None:
+    """Processes forked with an open store lock against each other: each record stands where its `record` said, and none is lost."""
+    store.record("r", {"model_call_id": "parent"})
+    children = []
+    for child in range(4):
+        pid = fork()
+        if pid == 0:
+            code = 1
+            try:
+                for i in range(150):
+                    written = store.record("r", {"model_call_id": f"{child}-{i}"})
+                    with written.path.open("rb") as file:
+                        file.seek(written.offset_bytes)
+                        assert f'"{child}-{i}"'.encode() in file.read(written.length_bytes)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 4
+    assert len(store.read("r")) == 601
 
 
 def test_reading_can_start_at_a_line(store: CaptureStore) -> None:
