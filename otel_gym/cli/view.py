@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import signal
 import socket
 
 import click
@@ -103,4 +105,7 @@ def command(
             err=True,
         )
 
-    serve(options, listener, ready)
+    # The server takes signals while it runs, and gives them back to these when it has ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(options, listener, ready)
