@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -296,6 +299,43 @@ def test_a_file_replaced_while_it_is_indexed_is_read_again(
     assert row is not None
     assert [call["model_call_id"] for call in index.calls(row["id"])] == numbers
     index.close()
+
+
+def test_viewers_that_start_together_share_one_sound_index(tmp_path: Path) -> None:
+    """Several viewers that open a directory at the same moment, new or with an index to throw away, end with one index that is whole."""
+    directory = write_run(tmp_path / "run")
+    for number in range(30):
+        append(directory, f"{number}-0", conversation("x", 2))
+    path = index_path(Layout(directory))
+    failures: list[BaseException] = []
+
+    def look(start: threading.Barrier) -> None:
+        try:
+            start.wait()
+            index = _open(directory)
+            for _ in range(3):
+                index.refresh()
+                assert len(_summary(index)) == 30
+            assert not index.database.in_memory
+            index.close()
+        except BaseException as error:
+            failures.append(error)
+
+    for number in range(12):
+        if number % 2:
+            path.write_bytes(b"no database" * 1000)
+        else:
+            shutil.rmtree(path.parent, ignore_errors=True)
+        start = threading.Barrier(4)
+        viewers = [threading.Thread(target=look, args=(start,)) for _ in range(4)]
+        for viewer in viewers:
+            viewer.start()
+        for viewer in viewers:
+            viewer.join()
+        assert failures == []
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert database.execute("SELECT count(*) FROM calls").fetchall() == [(60,)]
 
 
 def test_a_refresh_that_is_stopped_goes_on_the_next_time(tmp_path: Path) -> None:

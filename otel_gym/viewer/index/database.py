@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_gym.capture.layout import Layout
+from otel_gym.capture.locks import Lock, lock
 from otel_gym.viewer.index.schema import SCHEMA, VERSION
 
 logger = logging.getLogger(__name__)
 
 FILE: Final = "index.sqlite"
+LOCK: Final = "index.lock"
 _TIMEOUT_S: Final = 30.0
 
 
@@ -25,24 +27,24 @@ def index_path(layout: Layout) -> Path:
     return layout.private / "viewer" / FILE
 
 
-def remove_index(path: Path) -> None:
-    """Remove the files of an index. Raises `OSError`."""
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-        path.with_name(name).unlink(missing_ok=True)
-
-
 class Database:
     """Connections to the index. Reads and writes may come from any thread; each is one transaction."""
 
-    def __init__(self, path: Path | None, identity: str) -> None:
-        """Open the index at `path`, or one in memory for null or where `path` cannot be used. `identity` names the run: an index of another is emptied."""
+    def __init__(self, path: Path | None, identity: str, *, suspect: bool = False) -> None:
+        """Open the index at `path`, or one in memory for null or where `path` cannot be used.
+
+        `identity` names the run: an index of another is thrown away, and of a `suspect` one also what is damaged anywhere.
+        """
         self.path: Path | None = None
         self._write_lock = threading.RLock()
         self._read_lock = threading.RLock()
         if path is not None:
             try:
-                self._writer = _open_file(path, identity)
-                self._reader = _connect(path)
+                with _opening(path):
+                    self._writer = _open_file(path, identity, suspect)
+                    self._reader = _connect(path)
+                    # Its log is opened now, while nobody can put another index in the place of this one.
+                    self._reader.execute("SELECT count(*) FROM meta").fetchall()
                 self.path = path
                 return
             except (OSError, sqlite3.Error) as error:
@@ -112,9 +114,22 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-def _open_file(path: Path, identity: str) -> sqlite3.Connection:
-    """Open or make the file; one that is damaged, of another version or of another run is removed first."""
+@contextlib.contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """One viewer at a time makes or removes the files: two that start together would write the log of one into the file of the other."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path.with_name(LOCK), flags, 0o600)
+    try:
+        if lock(descriptor, _TIMEOUT_S) is not Lock.HELD:
+            raise OSError(f"{path.with_name(LOCK)} is held by another process or cannot be locked")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_file(path: Path, identity: str, suspect: bool) -> sqlite3.Connection:
+    """Open or make the file; one that is damaged, of another version or of another run is removed first."""
     for attempt in (1, 2):
         connection: sqlite3.Connection | None = None
         try:
@@ -125,6 +140,8 @@ def _open_file(path: Path, identity: str) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous=NORMAL")
             if not _is_ours(connection, identity):
                 _create(connection, identity)
+            elif suspect and connection.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+                raise sqlite3.DatabaseError("the index is damaged")
             # Writing is tried at once: a read-only file would else be found out too late.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR REPLACE INTO meta VALUES('opened', 'yes')")
@@ -135,7 +152,8 @@ def _open_file(path: Path, identity: str) -> sqlite3.Connection:
                 connection.close()
             if attempt == 2:
                 raise
-            remove_index(path)
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                path.with_name(name).unlink(missing_ok=True)
     raise AssertionError("the second attempt returns or raises")
 
 

@@ -22,7 +22,7 @@ from otel_gym.counters import count
 from otel_gym.errors import StoreError
 from otel_gym.tracing.options import SpanOptions
 from otel_gym.tracing.rollout import read_rollout_mapping
-from otel_gym.viewer.index.database import Database, index_path, remove_index
+from otel_gym.viewer.index.database import Database, index_path
 from otel_gym.viewer.index.rollout_rows import RolloutReader, RolloutRows
 from otel_gym.viewer.index.scan import FileState, scan, scan_one
 from otel_gym.viewer.index.schema import STATE_COLUMNS
@@ -217,13 +217,11 @@ class Index:
             path = self.database.path
             if path is not None and (self._retired or "locked" in str(error)):
                 path = None
-            if path is not None:
-                remove_index(path)
             # Other threads may be reading the old one: it is closed at the end.
             self._retired.append(self.database)
-            self.database = Database(path, self._identity())
+            self.database = Database(path, self._identity(), suspect=True)
             self._states.clear()
-            self._states_loaded = True
+            self._states_loaded = False
             self._distrusted = None
             self.progress.first_done = False
             self.generation += 1
