@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_gym.capture import producer
+from otel_gym.capture.identity import ProcessIdentity
 from otel_gym.capture.ledger import RolloutLedger, read_ledger
+from otel_gym.capture.open_files import make_directories
+from otel_gym.capture.producer import LostCall, ProducerStatus
 from otel_gym.capture.store import CaptureStore
 from otel_gym.capture.writer import RecordWriter
 from otel_gym.cli.main import run
@@ -188,3 +194,68 @@ def test_the_json_form_says_everything(store: CaptureStore) -> None:
     assert names - {"exported", "incomplete_marker"} <= form["totals"].keys()
     assert form["totals"]["incomplete_markers"] == 0
     assert {"unprefixed", "invalid_ids", "whole", "producers"} <= form.keys()
+
+
+def _status(store: CaptureStore, change: Callable[[ProducerStatus], None]) -> None:
+    """A producer that has ended well, after `change`."""
+    make_directories(store.layout, store.directory_mode)
+    status = ProducerStatus(store.layout, ProcessIdentity.mine(), store.file_mode)
+    change(status)
+    status.flush(0, closed=True)
+
+
+def _lose_all(status: ProducerStatus) -> None:
+    for i in range(producer.MAX_NAMED + 2):
+        status.note_lost(LostCall("r", f"{i:032x}", 0, "no room", 1.0))
+
+
+def _lost(generation: int) -> Callable[[CaptureStore], None]:
+    loss = LostCall("r", "f" * 32, generation, "no room", 1.0)
+    return lambda store: _status(store, lambda status: status.note_lost(loss))
+
+
+def _append(record: dict[str, Any]) -> Callable[[CaptureStore], None]:
+    return lambda store: store.record("r", record) and None
+
+
+def _tear(store: CaptureStore) -> None:
+    with store.path_for("r").open("ab") as file:
+        file.write(b"torn")
+
+
+def _cleared_and_lost(store: CaptureStore) -> None:
+    store.clear("r")
+    _lost(0)(store)
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "code"),
+    [
+        (lambda store: None, 0),
+        (_append({"model_call_id": "a" * 32}), 0),
+        (_append({"model_call_id": "b", "started_at": 10.0, "completed_at": 9.0}), 0),
+        (_append({"model_call_id": "c", "request_cut": {"size_bytes": 9}}), 0),
+        (_append({"model_call_id": "d", "redacted": ["request.user"]}), 0),
+        (lambda store: store.clear("r"), 0),
+        (lambda store: store.stale_path_for("r").write_bytes(b'{"model_call_id":"e"}\n'), 0),
+        (lambda store: _status(store, lambda status: status.note_unclaimed("r")), 0),
+        (_cleared_and_lost, 0),
+        (_lost(0), 1),
+        (_lost(-1), 1),
+        (lambda store: _status(store, _lose_all), 1),
+        (lambda store: _status(store, lambda status: status.note_unprefixed()), 1),
+        (lambda store: _status(store, lambda status: status.note_invalid_id("..")), 1),
+        (lambda store: store.mark_incomplete("other"), 1),
+        (_tear, 1),
+        (lambda store: store.packed_path_for("s").write_bytes(b"no pack"), 1),
+        (lambda store: (store.root / "s.rollout.json").write_text("{}"), 1),
+    ],
+)
+def test_the_exit_code_of_each_anomaly(
+    store: CaptureStore, anomaly: Callable[[CaptureStore], object], code: int
+) -> None:
+    """1 where evidence is missing, 0 where something is only remarkable; the JSON form agrees."""
+    store.record("r", {"model_call_id": "a" * 32})
+    anomaly(store)
+    assert run(["doctor", str(store.root), "--json"]) == code
+    assert read_ledger(store).whole == (code == 0)
