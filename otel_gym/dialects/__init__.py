@@ -11,9 +11,9 @@ from otel_gym.dialects.messages import MessagesAccumulator
 from otel_gym.dialects.names import DIALECTS, DialectName, Terminal
 from otel_gym.dialects.reading import Accumulator, StreamReading, feed_all
 from otel_gym.dialects.responses import ResponsesAccumulator
+from otel_gym.dialects.scanner import TerminalScanner
 from otel_gym.dialects.sse import SSEDecoder, SSEvent, is_event_stream, looks_like_event_stream
 from otel_gym.dialects.stream_usage import UsageChunkFilter, add_stream_usage
-from otel_gym.dialects.terminal import TerminalScanner
 from otel_gym.dialects.usage import TokenUsage, read_usage
 
 __all__ = [
