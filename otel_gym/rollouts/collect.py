@@ -26,7 +26,7 @@ from otel_gym.rollouts.ending import (
     result_row,
     rollout_record,
 )
-from otel_gym.rollouts.files import ResultFiles
+from otel_gym.rollouts.files import ResultFiles, refuse_overwriting
 from otel_gym.rollouts.options import Collected, CollectOptions
 from otel_gym.rollouts.progress import CollectProgress, Tally
 from otel_gym.rollouts.state import Dispatch, State, changed_tasks, read_state
@@ -109,7 +109,7 @@ class Collector:
         planned, problems = plan(
             rows, num_repeats=options.num_repeats, limit=options.limit, source=source
         )
-        self._refuse_overwriting()
+        refuse_overwriting(options, self._tasks)
         agent = AgentClient(
             options.agent_url,
             timeout_s=options.timeout_s,
@@ -154,27 +154,19 @@ class Collector:
         options = self._options
         return read_state(options.output, options.failures) if options.resume else State()
 
-    def _refuse_overwriting(self) -> None:
-        """Raises `UsageProblem` where a file would be written that holds something else."""
-        options = self._options
-        for path in (options.output, options.failures):
-            if isinstance(self._tasks, Path) and path.exists() and path.samefile(self._tasks):
-                raise UsageProblem(f"{path}: is the input; name another output")
-        if options.resume:
-            return
-        for path in (options.output, options.failures):
-            if path.exists() and path.stat().st_size and not options.overwrite:
-                raise UsageProblem(
-                    f"{path}: exists; go on with --resume, start anew with --overwrite, or name another output"
-                )
-
     async def _dispatch(
         self, dispatches: Iterator[Dispatch], agent: AgentClient, files: ResultFiles
     ) -> None:
-        """Work through `dispatches`, `concurrency` at a time."""
+        """Work through `dispatches`, `concurrency` at a time, as far as this process may open sockets for them."""
+        wanted, most = self._options.concurrency, max(1, file_limit() - _OTHER_FILES)
+        at_once = min(wanted, most)
+        if at_once < wanted:
+            self._on_problem(
+                f"concurrency {wanted}: only {most} rollouts at once, since this process may open {file_limit()} files (ulimit -n)"
+            )
         workers = [
             asyncio.ensure_future(self._work(dispatches, agent, files))
-            for _ in range(min(self._concurrency(), self._tally.total))
+            for _ in range(min(at_once, self._tally.total))
         ]
         try:
             await asyncio.gather(*workers)
@@ -184,16 +176,6 @@ class Collector:
             await asyncio.gather(*workers, return_exceptions=True)
             if self._ending:
                 await asyncio.wait(self._ending, timeout=_LAST_WORK_S)
-
-    def _concurrency(self) -> int:
-        """Rollouts at once, as far as this process may open sockets for them."""
-        wanted = self._options.concurrency
-        most = max(1, file_limit() - _OTHER_FILES)
-        if wanted > most:
-            self._on_problem(
-                f"concurrency {wanted}: only {most} rollouts at once, since this process may open {file_limit()} files (ulimit -n)"
-            )
-        return min(wanted, most)
 
     async def _work(
         self, dispatches: Iterator[Dispatch], agent: AgentClient, files: ResultFiles

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from otel_gym.errors import UsageProblem
 from otel_gym.rollouts.journal import Journal
 from otel_gym.rollouts.options import CollectOptions
+
+
+def refuse_overwriting(options: CollectOptions, tasks: object) -> None:
+    """Raises `UsageProblem` where a file would be written that is the input `tasks`, or that holds results and is neither gone on with nor given up."""
+    for path in (options.output, options.failures):
+        if not path.exists():
+            continue
+        if isinstance(tasks, Path) and path.samefile(tasks):
+            raise UsageProblem(f"{path}: is the input; name another output")
+        if path.stat().st_size and not (options.resume or options.overwrite):
+            raise UsageProblem(
+                f"{path}: exists; go on with --resume, start anew with --overwrite, or name another output"
+            )
 
 
 class ResultFiles:
