@@ -225,6 +225,8 @@ class HistoryStore:
             sqlite3.OperationalError,
             sqlite3.IntegrityError,
             sqlite3.ProgrammingError,
+            sqlite3.DataError,  # more than SQLite holds in one value
+            OverflowError,
         ) as error:
             raise HistoryStoreError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_gym.replay import HistoryEntry, HistoryStore
-from otel_gym.replay.errors import HistoryStoreError
+from otel_gym.replay.errors import DamagedHistory, HistoryStoreError
 from tests.reliability.mounts import Mount
 from tests.replay.test_store import MESSAGE, made
 
@@ -128,3 +129,17 @@ def test_any_text_is_a_rollout(rollout: str, tmp_path: Path) -> None:
         (branch,) = store.branches()
         store.verify(branch)
         assert branch.key == (rollout, 2**63 - 1, rollout)
+
+
+def test_an_entry_that_is_too_large_is_no_damage(tmp_path: Path) -> None:
+    """A value beyond what SQLite holds is refused with its reason, and the branch is as it was."""
+    with HistoryStore(tmp_path / "h.db") as store:
+        store.checkpoint("r", [MESSAGE])
+        # SQLite's own limit, 1 GB, brought down to where a test reaches it.
+        limit = store._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
+        with pytest.raises(HistoryStoreError, match="too big") as caught:
+            store.checkpoint("r", [MESSAGE, made(0)])
+        assert not isinstance(caught.value, DamagedHistory)
+        store._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
+        assert store.load("r") == [MESSAGE]
+        assert store.checkpoint("r", [MESSAGE, made(0)]) == 1
