@@ -25,6 +25,7 @@ from otel_gym.servers.lifespan import LifespanClose
 from otel_gym.servers.trace_context import TraceContext
 from otel_gym.servers.upgrades import UpgradeGuard
 from otel_gym.settings import ModelServerSettings, Settings, settings_from
+from otel_gym.tracing.process_metrics import ProcessMetricsFile
 
 log: Final = logging.getLogger("otel_gym.servers")
 
@@ -44,6 +45,7 @@ class Observability:
         self.capture: Capture | None = None
         self.pipeline: Any = None
         self._metrics: Any = None
+        self._process_metrics: ProcessMetricsFile | None = None
         self._closed = False
         if settings.observability_enabled and settings.model_call_capture_dir is not None:
             self._open(settings.model_call_capture_dir)
@@ -75,6 +77,8 @@ class Observability:
         )
         if self.settings.otlp_endpoint is not None and bridge.export == "live":
             self._open_export(self.writer, self.run, directory)
+        elif bridge.export == "sidecar":
+            self._process_metrics = ProcessMetricsFile(directory, self.writer)
         atexit.register(self.close)
 
     def _open_export(self, writer: RecordWriter, run: Run, directory: Path) -> None:
@@ -103,6 +107,8 @@ class Observability:
             self.pipeline.close(timeout_s)
         if self._metrics is not None:
             self._metrics.close(timeout_s)
+        if self._process_metrics is not None:
+            self._process_metrics.close()
 
     async def aclose(self) -> None:
         """`close`, off the event loop."""

@@ -220,3 +220,19 @@ def test_a_dead_backend_changes_nothing_of_a_call(tmp_path: Path, engine: Record
         )
         assert answer.content == b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
     assert [line["stream"]["terminal"] for line in lines(tmp_path / "c")] == ["complete"]
+
+
+async def test_a_server_with_a_sidecar_leaves_what_it_counts(tmp_path: Path) -> None:
+    """With export left to a sidecar the server writes its counters and its writer's times into the file that the sidecar reads."""
+    app = _starlette()
+    observability = install_model_call_capture(app, settings_for(tmp_path, export="sidecar"))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://policy"
+    ) as client:
+        answer = await client.post("/ng-rollout/7-2/v1/responses", json={"input": "Hi"})
+    assert answer.status_code == 200
+    observability.close(5)
+    [path] = (tmp_path / ".otel-gym" / "metrics").glob("*.json")
+    left = orjson.loads(path.read_bytes())
+    assert left["closed"] and left["counters"]["records.written"] >= 1
+    assert sum(count for count, _ in left["histograms"]["otel_gym.write.duration"]) == 1
