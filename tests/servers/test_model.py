@@ -231,7 +231,7 @@ async def test_a_server_with_a_sidecar_leaves_what_it_counts(tmp_path: Path) -> 
     ) as client:
         answer = await client.post("/ng-rollout/7-2/v1/responses", json={"input": "Hi"})
     assert answer.status_code == 200
-    observability.close(5)
+    observability.close()
     [path] = (tmp_path / ".otel-gym" / "metrics").glob("*.json")
     left = orjson.loads(path.read_bytes())
     assert left["closed"] and left["counters"]["records.written"] >= 1
