@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import anyio
 import click
 
 from otel_gym.capture.store import CaptureStore
@@ -210,11 +210,13 @@ async def _warn_of_unreachable_engine(server: ModelServerSettings) -> None:
     port = parts.port or {"https": 443}.get(parts.scheme, 80)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            # With the library that the first call will use, so that this call does not pay for loading it.
-            stream = await anyio.connect_tcp(parts.hostname or "", port)
-        await stream.aclose()
+            _, writer = await asyncio.open_connection(parts.hostname or "", port)
+        writer.close()
     except (OSError, TimeoutError) as error:
-        reason = str(error) or type(error).__name__
+        number = getattr(error, "errno", None)
+        reason = (
+            os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
+        )
         click.echo(
             f"warning   the engine cannot be reached yet ({reason}); calls are answered with 502 until it can",
             err=True,
