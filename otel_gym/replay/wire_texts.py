@@ -6,6 +6,7 @@ T times each. The texts that were used last are kept, up to a bound for the whol
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -46,6 +47,13 @@ class WireTexts:
             self._texts.clear()
             self.kept_bytes = 0
 
+    def begin_in_child(self) -> None:
+        """Start anew in a forked process, where a lock that another thread held would stay held for ever."""
+        self._lock = Lock()
+        self.clear()
+
 
 WIRE_TEXTS: Final = WireTexts(MAX_KEPT_BYTES)
 """The texts of this process."""
+
+os.register_at_fork(after_in_child=WIRE_TEXTS.begin_in_child)

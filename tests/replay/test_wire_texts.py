@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from otel_gym.replay import project
@@ -48,6 +51,29 @@ def test_the_bound_holds_among_threads() -> None:
     assert texts.kept_bytes == 1000
     texts.clear()
     assert texts.kept_bytes == 0
+
+
+FORKED = """
+import json, os, signal
+from otel_gym.replay import project
+from otel_gym.replay.wire_texts import WIRE_TEXTS
+from tests.replay.samples import BUNDLE, SCOPE, message, turn
+
+item = message(**BUNDLE, routed_experts=[3] * 2000)
+with WIRE_TEXTS._lock:
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(0 if json.loads(project([turn(item)], SCOPE).to_json()) == [item] else 1)
+_, status = os.waitpid(child, 0)
+raise SystemExit(abs(os.waitstatus_to_exitcode(status)))
+"""
+
+
+def test_a_forked_process_can_write_texts() -> None:
+    """A process that was forked while the lock was held projects like any other."""
+    root = Path(__file__).resolve().parents[2]
+    assert subprocess.run([sys.executable, "-c", FORKED], cwd=root, timeout=120).returncode == 0
 
 
 def test_equal_bytes_of_another_kind_have_another_text() -> None:
