@@ -25,7 +25,7 @@ from otel_gym.cli.options import (
 from otel_gym.cli.output import counted, existing_directory, print_json
 from otel_gym.cli.selection import chosen_rollouts
 from otel_gym.correlation.run import Run, default_resource, open_run, read_run
-from otel_gym.errors import StoreError, UsageProblem
+from otel_gym.errors import ExportError, StoreError, UsageProblem
 from otel_gym.reports.terminal import printable
 from otel_gym.settings import Settings, load_settings
 
@@ -97,7 +97,12 @@ def command(
     )
     chosen = chosen_rollouts(root, selection)
     run = run_of(root, run_id)
-    summary = _export(root, run, settings, target, out, selection, chosen, jobs)
+    try:
+        summary = _export(root, run, settings, target, out, selection, chosen, jobs)
+    except ExportError as error:
+        if target is None:
+            raise UsageProblem(str(error)) from None
+        raise
     where = target.shown if target is not None else str(out)
     if as_json:
         print_json(

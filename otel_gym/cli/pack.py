@@ -39,8 +39,10 @@ def command(directory: str, idle: float, level: int, as_json: bool) -> None:
     for rollout_id in store.rollouts():
         try:
             outcomes.append(pack_rollout(store, rollout_id, idle_s=idle, level=level))
-        except (OSError, OtelGymError) as error:
+        except OtelGymError as error:
             failures[rollout_id] = str(error)
+        except OSError as error:
+            failures[rollout_id] = f"{store.path_for(rollout_id)}: {error.strerror or error}"
     packed = [outcome for outcome in outcomes if outcome.state == "packed"]
     if as_json:
         print_json({"rollouts": [asdict(outcome) for outcome in outcomes], "failures": failures})

@@ -153,7 +153,7 @@ def _replacing(path: Path | None, mode: int) -> Iterator[BinaryIO | None]:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     except OSError as error:
-        raise UsageProblem(f"{temporary}: cannot be written: {error.strerror}") from None
+        raise UsageProblem(f"{path}: cannot be written: {error.strerror}") from None
     try:
         with os.fdopen(descriptor, "wb") as out:
             yield out

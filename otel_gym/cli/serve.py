@@ -171,6 +171,8 @@ def _check_directory(settings: Settings) -> None:
         open_run(directory, run_id=bridge.run_id)
     except StoreError as error:
         raise UsageProblem(f"nothing could be captured: {error}") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UsageProblem(f"nothing could be captured: {directory}: cannot be written")
 
 
 def _start_up_lines(

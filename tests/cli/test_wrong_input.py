@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,9 @@ import pytest
 
 from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.main import run
+from tests.reliability.mounts import Mount
+
+RUN = '{"schema":1,"run_id":"r","created_at":1.0,"resource":{}}'
 
 
 @pytest.fixture
@@ -19,9 +25,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     store = CaptureStore(tmp_path / "good")
     store.record("7-0", {"model_call_id": "a" * 32, "dialect": "chat", "request": {"model": "m"}})
-    (tmp_path / "good" / "run.json").write_text(
-        '{"schema":1,"run_id":"r","created_at":1.0,"resource":{}}'
-    )
+    (tmp_path / "good" / "run.json").write_text(RUN)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("text")
     (tmp_path / "rows.jsonl").write_text('{"torn')
@@ -112,8 +116,6 @@ WRONG = (
 
 def words(line: str) -> list[str]:
     """A command line as a shell splits it."""
-    import shlex
-
     return shlex.split(line)
 
 
@@ -209,3 +211,51 @@ def test_a_directory_above_says_where_the_captures_are(
     """`show` of the parent directory names the directories below it that hold captures."""
     assert run(["show", "."]) == 0
     assert "below it, in good" in capsys.readouterr().out
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A capture directory of a real file system that was mounted read-only after it was made."""
+    store = CaptureStore(tmp_path / "made")
+    store.record("7-0", {"model_call_id": "a" * 32, "dialect": "chat"})
+    (store.root / "run.json").write_text(RUN)
+    point = Mount(tmp_path / "mount")
+    try:
+        point.tmpfs("size=1m")
+        copied = Path(shutil.copytree(store.root, point.path / "run"))
+        point.remount("ro")
+        yield copied
+    finally:
+        point.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serve --engine http://127.0.0.1:1 --port 0 --capture-dir {}",
+        "serve --engine http://127.0.0.1:1 --port 0 --capture-dir {}/new",
+        "export {} --out {}/spans.jsonl",
+        "export-parquet {} {}/calls.parquet",
+        "export-atif rows.jsonl {}/out.jsonl",
+        "attach rows.jsonl --capture-dir {} --output {}/out.jsonl",
+        "demo --capture-dir {}/demo",
+    ],
+)
+def test_what_cannot_be_written_is_told_at_once(
+    room: Path, read_only: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A read-only file system is one line and exit code 2, not a server that captures nothing."""
+    assert run(words(line.replace("{}", str(read_only)))) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and str(read_only) in printed.err
+
+
+@pytest.mark.parametrize(
+    "line", ["show {}", "show {} 7-0", "doctor {}", "sampling {}", "rederive {} --check"]
+)
+def test_what_is_only_read_can_be_read_only(
+    read_only: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Looking needs no right to write."""
+    assert run(words(line.replace("{}", str(read_only)))) == 0
+    assert capsys.readouterr().err == ""
