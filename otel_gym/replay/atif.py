@@ -16,7 +16,7 @@ from otel_gym.replay.capture import capture_turn
 from otel_gym.replay.columns import ARRAY_FIELDS
 from otel_gym.replay.errors import CaptureError
 from otel_gym.replay.gaps import FOREIGN_TURN, NON_TRAINABLE_OUTPUT, PUBLIC_ASSISTANT
-from otel_gym.replay.json_values import JsonValue, load_json
+from otel_gym.replay.json_values import JsonValue, dump_json, load_json
 from otel_gym.replay.parts import HostedPart, ToolCallPart
 from otel_gym.replay.turn import Turn
 
@@ -184,6 +184,7 @@ def _tool_call(part: ToolCallPart) -> dict[str, Any]:
     call = {"tool_call_id": part.id, "function_name": part.name}
     try:
         arguments = load_json(part.arguments)
+        dump_json([[[[[[[[arguments]]]]]]]])  # as deep as it will lie in the trajectory
     except ValueError:
         arguments = None
     if isinstance(arguments, dict):

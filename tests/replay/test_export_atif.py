@@ -101,6 +101,28 @@ def test_each_bundle_ends_a_call(tmp_path: Path) -> None:
     assert [step["message"] for step in made["steps"][2:]] == ["a", "bc"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "{",
+        "[1]",
+        "7",
+        '{"a":NaN}',
+        '{"a":1e400}',
+        '{"a":' + "[" * 196 + "]" * 196 + "}",
+        "\ud800",
+    ],
+)
+def test_whatever_a_model_wrote_as_arguments_is_exported(arguments: str, tmp_path: Path) -> None:
+    """Arguments that are no JSON object, or that the file could not hold, are kept as their text."""
+    out = tmp_path / "out.jsonl"
+    assert run(["export-atif", write(tmp_path / "r.jsonl", row(call(arguments))), str(out)]) == 0
+    (step,) = [step for step in json.loads(out.read_text())["steps"] if "tool_calls" in step]
+    (made,) = step["tool_calls"]
+    assert (made["arguments"], made["extra"]) == ({}, {"raw_arguments": arguments})
+
+
 def test_strict_refuses_gaps_and_prints_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
