@@ -129,15 +129,20 @@ class PolicyCallBudgetExceeded(PolicyCallError):
 
 
 class PolicyServerError(PolicyCallError):
-    """The server could not be reached, answered with an error status, or with no usable response.
+    """The server could not be reached, answered with an error status, with no usable response or a failed one.
 
     `status_code` is null when no answer came.
     """
 
     def __init__(
-        self, message: str, *, status_code: int | None = None, timed_out: bool = False
+        self,
+        message: str,
+        *,
+        status_code: int | None = None,
+        timed_out: bool = False,
+        turn: Turn | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, turn=turn)
         self.status_code = status_code
         if timed_out:
             self.gap_code = "timeout_exceeded"

@@ -5,7 +5,7 @@ The order of a call, and what can end it:
     prepare      the history is projected                       PreparationError, nothing charged
     charge       the rollout's budget pays one call             PolicyCallBudgetExceeded, nothing sent
     send         POST <base>/ng-rollout/<id>/v1/responses       PolicyServerError
-    capture      the answer becomes a turn, kept from here on   PolicyServerError where it can't
+    capture      the answer becomes a turn, kept from here on   PolicyServerError where it can't, or failed
     answerable   no call that the client can't execute          UnsupportedClientCall
     refusal      where structured output was asked for          PolicyRefusal, also beside valid JSON
     parse        structured output from exactly `turn.content`  InvalidPolicyOutput
@@ -128,6 +128,10 @@ class PolicyClient:
             self._charge()
             self._gaps |= projection.gaps
             turn = self._captured(await self._send(body))
+            if turn.facts.status == "failed":
+                raise PolicyServerError(
+                    f"{self.url}: the response failed", status_code=200, turn=turn
+                )
             return PolicyReply(turn, _checked(turn, output_model))
         except PolicyCallError as error:
             self._gaps.add(error.gap_code)
@@ -145,6 +149,9 @@ class PolicyClient:
         if projection.instructions is not None:
             request["instructions"] = projection.instructions
         if tools:
+            for position, tool in enumerate(tools):
+                if not isinstance(tool, Mapping):
+                    raise PreparationError(len(history), f"tools[{position}]", "want an object")
             request["tools"] = [dict(tool) for tool in tools]
         if output_model is not None:
             request["text"] = {"format": _output_format(output_model)}

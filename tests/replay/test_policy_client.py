@@ -141,6 +141,33 @@ async def test_a_spent_budget_sends_nothing(policy_server: PolicyServer) -> None
     assert len(policy_server.requests) == 2
 
 
+async def test_a_failed_response_is_captured_and_no_answer(policy_server: PolicyServer) -> None:
+    """A response that says that it failed is kept as evidence, and an agent never goes on from it; a cut one is an answer."""
+    failed = response(message("so far", **BUNDLE), status="failed", error={"message": "boom"})
+    cut = response(
+        message("so far"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}
+    )
+    policy_server.answers = [failed, cut]
+    async with client(policy_server) as policy:
+        with pytest.raises(PolicyServerError, match="the response failed") as caught:
+            await policy.call([ASK])
+        assert caught.value.turn is policy.turns[0]
+        assert policy.gaps == {TRANSIENT}
+        assert (await policy.call([ASK])).turn.finish_reason == "max_output_tokens"
+
+
+async def test_a_tool_that_is_no_object_is_a_preparation_failure(
+    policy_server: PolicyServer,
+) -> None:
+    """A malformed tool is named before anything is charged."""
+    async with client(policy_server) as policy:
+        with pytest.raises(PreparationError) as caught:
+            await policy.call([ASK], tools=[{"type": "function"}, "look"])  # type: ignore[list-item]
+        assert caught.value.field == "tools[1]"
+        assert policy.preparation_error is caught.value
+    assert policy.policy_calls == 0
+
+
 async def test_a_refusal_beside_valid_json_fails(policy_server: PolicyServer) -> None:
     """Valid JSON does not save a refusal; the turn is captured all the same."""
     blocks = [{"type": "output_text", "text": '{"value": 4}'}, REFUSAL]
