@@ -72,6 +72,47 @@ def test_what_lies_too_deep_becomes_its_text() -> None:
     assert readable(plain) is plain
 
 
+def _of_another_producer(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the keys that NeMo Gym writes, and no other."""
+    own = ("schema", "rollout_id", "stream", "engine", "sampling")
+    return {key: value for key, value in record.items() if key not in own}
+
+
+def test_a_run_of_another_producer_has_all_pages(tmp_path: Path, view: View) -> None:
+    """Lines with NeMo Gym's keys alone and no run file: streamed calls and others, every page of the rollout, of each call and of the comparison."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    for rollout_id in ("0-0", "1-0"):
+        records = [_of_another_producer(record) for record in conversation(rollout_id, 3)]
+        records[1]["response_raw"] = None
+        records[2].update(error_category="stream_truncated")
+        append(directory, rollout_id, records)
+    viewer = view(directory)
+    _check_all(viewer)
+    found = viewer.json("/rollout/0-0.json")["calls"]
+    assert [(call["streamed"], call["terminal"]) for call in found] == [
+        (True, "complete"),
+        (False, None),
+        (True, "none"),
+    ]
+    for number in range(3):
+        assert "Time to first chunk" in viewer.page(f"/rollout/0-0/call/{number}/")
+
+
+@pytest.mark.parametrize("category", [[], {}, 5, True, "", "x" * 900])
+@pytest.mark.parametrize("own", [True, False], ids=["own", "another producer's"])
+def test_any_error_category_is_indexed(
+    tmp_path: Path, view: View, category: object, own: bool
+) -> None:
+    """A category of a wrong type costs no page, in our lines and in those of another producer."""
+    directory = write_run(tmp_path / "run")
+    (record,) = conversation("0-0", 1)
+    record["error_category"] = category
+    append(directory, "0-0", [record if own else _of_another_producer(record)])
+    append(directory, "1-0", conversation("1-0", 2))
+    _check_all(view(directory))
+
+
 CLOCKS: dict[str, list[tuple[float | None, float | None]]] = {
     "milliseconds for seconds": [(0.0, 1.0), (1.79e12, 1.79e12 + 1)],
     "before the epoch": [(-5e9, 1.0), (1.79e9, 1.7e9)],

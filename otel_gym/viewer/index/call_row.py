@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from otel_gym.capture.contents import tool_calls_of
-from otel_gym.capture.derive import derive_fields, finish_reasons
+from otel_gym.capture.derive import finish_reasons
 from otel_gym.correlation.trace_ids import span_id as call_span_id
 from otel_gym.dialects.usage import read_usage
 from otel_gym.tracing import reading
@@ -19,6 +19,12 @@ from otel_gym.viewer.conversation import response_messages
 from otel_gym.viewer.index.messages import chain, request_items
 from otel_gym.viewer.index.schema import CallRow
 
+_TERMINALS: Final[Mapping[str | None, str]] = {
+    None: "complete",
+    "incomplete": "incomplete",
+    "upstream_error": "error",
+    "stream_truncated": "none",
+}
 GIST_LENGTH: Final = 80
 """Longest gist, in characters."""
 
@@ -133,10 +139,13 @@ def _stream(raw: Mapping[str, Any]) -> tuple[bool, str | None]:
     stream = raw.get("stream")
     if isinstance(stream, dict):
         return True, text(stream.get("terminal"))
-    if "schema" in raw:
+    if "schema" in raw or not isinstance(raw.get("response_raw"), str):
         return False, None
-    derived = derive_fields(raw)  # a line of another producer: its rules are more than one
-    return bool(derived.get("streamed")), text(derived.get("stream_terminal"))
+    if not isinstance(raw.get("response"), dict):
+        return False, None
+    # A line of another producer: the wire's text beside an answer was a stream, and the category tells how it ended.
+    category = raw.get("error_category")
+    return True, _TERMINALS.get(category) if category is None or type(category) is str else None
 
 
 def _limited(reasons: Sequence[str | None]) -> bool:
