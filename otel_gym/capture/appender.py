@@ -6,6 +6,7 @@ happens under the lock, whatever a later writer finds is durable, and an append 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Final
 
 from otel_gym.capture.fence import read_generation
 from otel_gym.capture.locks import Lock, try_lock, unlock
+from otel_gym.capture.private_files import set_mode
 from otel_gym.capture.quick import PLAIN, PlainCalls
 from otel_gym.counters import count
 from otel_gym.errors import StoreUnavailable
@@ -40,16 +42,14 @@ class Appender:
         "path",
     )
 
-    def __init__(self, path: str, mode: int, *, base: int = 0, calls: PlainCalls = PLAIN) -> None:
-        """Open or create `path`. Raises `OSError`, or `StoreUnavailable` where it is not a regular file.
-
-        `base` is added to offsets: the uncompressed length of what was packed before.
-        """
+    def __init__(self, path: str, mode: int, *, calls: PlainCalls = PLAIN) -> None:
+        """Open or create `path`. Raises `OSError`, or `StoreUnavailable` where it is not a regular file."""
         self.path = path
         self._encoded = os.fsencode(path)
         self._calls = calls
         self.file_path = Path(path)
-        self.base = base
+        self.base = 0
+        """Added to offsets: the uncompressed length of what was packed before."""
         self.created = False
         self.generation = 0
         """Generation of the rollout when this file was first locked; see `locked_generation`."""
@@ -72,22 +72,22 @@ class Appender:
                 descriptor = os.open(self.path, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, mode)
             except FileExistsError:
                 continue
-            os.fchmod(descriptor, mode)
+            set_mode(descriptor, mode)
             self.created = True
             return descriptor
 
     def try_lock(self) -> Lock | None:
         """Lock the file now. Null where the path no longer names it (cleared, packed or removed): open it anew."""
-        self._held = try_lock(self.descriptor, calls=self._calls)
-        if self._held is Lock.BUSY:
-            return Lock.BUSY
         try:
+            self._held = try_lock(self.descriptor, calls=self._calls)
+            if self._held is Lock.BUSY:
+                return Lock.BUSY
             device, inode, size = self._calls.look(self._encoded)
-        except FileNotFoundError:
+        except OSError as error:
             self.unlock()
-            return None
-        except OSError:
-            self.unlock()
+            # A network file system calls a file stale that another host has removed.
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                return None
             raise
         if (device, inode) != self._file:
             self.unlock()

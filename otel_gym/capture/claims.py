@@ -22,6 +22,7 @@ from typing import Final
 import orjson
 
 from otel_gym.capture.identity import ProcessIdentity
+from otel_gym.capture.private_files import set_mode
 from otel_gym.capture.quick import PlainCalls, calls_for
 
 SLOT_BYTES: Final = 512
@@ -176,6 +177,7 @@ class ClaimsFile:
             os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW,
             self._mode,
         )
+        set_mode(self._descriptor, self._mode)
         self._grow(slots)
         self._write_header()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import resource
 import threading
@@ -13,7 +14,10 @@ from otel_gym.capture.appender import Appender
 from otel_gym.capture.layout import RECORDS, STALE, Layout
 from otel_gym.capture.quick import PlainCalls, calls_for
 from otel_gym.capture.source import Source
-from otel_gym.errors import StoreUnavailable
+from otel_gym.counters import count
+from otel_gym.errors import StoreError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
 
 
 class OpenFiles:
@@ -79,12 +83,19 @@ class OpenFiles:
                 appender.close()
 
     def _open(self, rollout_id: str, path: str, stale: bool) -> Appender:
-        base = 0
+        appender = Appender(path, self._file_mode, calls=self.calls)
         packed = self._layout.packed(rollout_id)
+        # Looked at after the opening: a pack that ends in between replaces the file, which then is opened anew.
         if not stale and packed.exists():
-            with Source(self._layout.records(rollout_id), packed, settle=False) as source:
-                base = source.plain_base
-        return Appender(path, self._file_mode, base=base, calls=self.calls)
+            try:
+                with Source(self._layout.records(rollout_id), packed, settle=False) as source:
+                    appender.base = source.plain_base
+            except (OSError, StoreError) as error:
+                count("store.failures")  # what comes now is not lost for what was damaged before
+                logger.warning(
+                    "%s: cannot be read (%s); records are written beside it", packed, error
+                )
+        return appender
 
 
 def make_directories(layout: Layout, mode: int) -> None:

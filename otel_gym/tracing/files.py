@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -66,7 +67,7 @@ def open_capture(directory: Path, rollout_id: str) -> BinaryIO | None:
     path = directory / record_file_name(rollout_id)
     packed = directory / (rollout_id + COMPRESSED_SUFFIX)
     try:
-        plain = path.open("rb")
+        plain = _open(path)
     except FileNotFoundError:
         path = packed
     except OSError as error:
@@ -78,7 +79,7 @@ def open_capture(directory: Path, rollout_id: str) -> BinaryIO | None:
         plain.close()
         return io.BufferedReader(_Joined(Source(path, packed, settle=False)), _READ_BYTES)
     try:
-        file = path.open("rb")
+        file = _open(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -89,6 +90,15 @@ def open_capture(directory: Path, rollout_id: str) -> BinaryIO | None:
         file, read_across_frames=True, closefd=True
     )
     return reader
+
+
+def _open(path: Path) -> BinaryIO:
+    """A regular file; a link may lead out of the directory, and a pipe never ends. Raises `OSError`, and `StoreError` for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"{path}: is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 class _Joined(io.RawIOBase):

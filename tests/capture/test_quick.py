@@ -10,24 +10,28 @@ from pathlib import Path
 import pytest
 
 from otel_gym.capture import quick
-from otel_gym.capture.quick import PLAIN, PlainCalls, QuickCalls, calls_for
+from otel_gym.capture.quick import PLAIN, REMOTE, PlainCalls, QuickCalls, RemoteCalls, calls_for
 
 
-@pytest.fixture(params=[PlainCalls, QuickCalls])
+@pytest.fixture(params=[PlainCalls, RemoteCalls, QuickCalls])
 def calls(request: pytest.FixtureRequest) -> PlainCalls:
-    """Both kinds."""
+    """Each kind."""
     made: PlainCalls = request.param()
     return made
 
 
 def test_a_look_tells_what_a_path_names(calls: PlainCalls, tmp_path: Path) -> None:
-    """Device, inode and size are those of lstat, of a link its own."""
+    """Device, inode and size are those of lstat; a link is not followed."""
     file, link = tmp_path / "file", tmp_path / "link"
     file.write_bytes(b"x" * 12345)
     link.symlink_to(file)
-    for path in (file, link, tmp_path, Path("/proc/self")):
+    for path in (file, tmp_path, *([] if isinstance(calls, RemoteCalls) else [link])):
         found = os.lstat(path)
         assert calls.look(os.fsencode(path)) == (found.st_dev, found.st_ino, found.st_size)
+    if isinstance(calls, RemoteCalls):
+        with pytest.raises(OSError) as caught:
+            calls.look(os.fsencode(link))
+        assert caught.value.errno == errno.ELOOP
     with pytest.raises(FileNotFoundError):
         calls.look(os.fsencode(tmp_path / "none"))
     with pytest.raises(NotADirectoryError):
@@ -68,9 +72,9 @@ def test_slow_file_systems_get_the_plain_calls(
 ) -> None:
     """The quick calls are for local file systems only, and for C libraries that have them all."""
     assert isinstance(calls_for(tmp_path), QuickCalls)
-    assert calls_for(tmp_path / "missing") is PLAIN
+    assert calls_for(tmp_path / "missing") is REMOTE
     monkeypatch.setattr(quick, "_type_of", lambda directory: 0x6969)
-    assert calls_for(tmp_path) is PLAIN
+    assert calls_for(tmp_path) is REMOTE
     monkeypatch.undo()
 
     class Lacking:

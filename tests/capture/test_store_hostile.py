@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from otel_gym.capture import source
+from otel_gym.capture import open_files, source
 from otel_gym.capture.ledger import read_ledger
 from otel_gym.capture.pack import pack_rollout
+from otel_gym.capture.quick import PlainCalls, QuickCalls
 from otel_gym.capture.store import CaptureStore
 from otel_gym.capture.writer import RecordWriter
+from otel_gym.counters import counted
 from otel_gym.errors import StoreError
 from tests.capture.calls import finished_call
 
@@ -240,3 +242,59 @@ def test_records_of_others_do_not_stand_in_for_lost_ones(store: CaptureStore) ->
     store.path_for("w").unlink()
     assert len(store.read("r")) == 6
     assert read_ledger(store).begun_unaccounted == 3
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_pack_during_an_opening_moves_no_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A pack that ends just before or just after the plain file is opened leaves the next record's offset true."""
+    store = CaptureStore(tmp_path)
+    store.record("r", {"model_call_id": "a" * 32})
+    store.close()
+    original = open_files.Appender
+
+    def opening(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(open_files, "Appender", original)
+        if moment == "after":
+            opened = original(*arguments, **options)
+        assert pack_rollout(CaptureStore(tmp_path), "r", idle_s=0).state == "packed"
+        return opened if moment == "after" else original(*arguments, **options)
+
+    monkeypatch.setattr(open_files, "Appender", opening)
+    written = store.record("r", {"model_call_id": "b" * 32})
+    [line] = [
+        line
+        for line in store.iter_lines("r")
+        if line.record is not None and line.record["model_call_id"] == "b" * 32
+    ]
+    assert written.offset_bytes == line.offset_bytes > 0
+
+
+def test_a_damaged_pack_keeps_no_record_from_being_written(tmp_path: Path) -> None:
+    """What comes after a packed file was damaged is written beside it, and counted."""
+    store = CaptureStore(tmp_path)
+    store.packed_path_for("r").write_bytes(b"damaged")
+    failures = counted("store.failures")
+    store.record("r", {"model_call_id": "a" * 32})
+    assert store.path_for("r").read_bytes().count(b"\n") == 1
+    assert counted("store.failures") == failures + 1
+
+
+def test_a_stale_file_is_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a network file system says that an open file is stale, the record goes into the file that the path names."""
+    store = CaptureStore(tmp_path)
+    store.record("r", {"model_call_id": "a" * 32})
+    stale = [True]
+    for kind in (PlainCalls, QuickCalls):
+        original = kind.look
+
+        def look(self: Any, path: bytes, original: Any = original) -> Any:
+            if stale.pop() if stale else False:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return original(self, path)
+
+        monkeypatch.setattr(kind, "look", look)
+    store.record("r", {"model_call_id": "b" * 32})
+    assert not stale
+    assert [record["model_call_id"][0] for record in store.read("r")] == ["a", "b"]

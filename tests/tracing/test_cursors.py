@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gym.errors import StoreError
 from otel_gym.tracing.cursors import Cursors
 from otel_gym.tracing.files import fingerprint, open_capture, read_lines
 from otel_gym.tracing.ranges import Ranges
@@ -186,3 +189,16 @@ def test_a_packed_file_reads_like_a_plain_one(tmp_path: Path) -> None:
         lines = list(read_lines(packed, expected[7][0]))
     assert lines[0].offset_bytes == expected[7][0]
     assert lines[0].record is not None
+
+
+def test_only_regular_files_are_exported(tmp_path: Path) -> None:
+    """A link out of the directory and a pipe that never ends are refused at a rollout's path."""
+    outside = tmp_path / "outside"
+    outside.write_text('{"model_call_id": "x"}\n')
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    (captures / "1-0.capture.jsonl").symlink_to(outside)
+    os.mkfifo(captures / "2-0.capture.jsonl")
+    for rollout_id in ("1-0", "2-0"):
+        with pytest.raises(StoreError):
+            open_capture(captures, rollout_id)
