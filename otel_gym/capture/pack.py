@@ -94,11 +94,8 @@ def _pack(
         ):
             _verify(packed, source.facts.sha256)  # an earlier pack was interrupted before this
         else:
-            for left in store.root.glob(f".{packed.name}.*.tmp"):
-                left.unlink(
-                    missing_ok=True
-                )  # of a pack that was killed; the lock says that none is at work
-            temporary = packed.with_name(f".{packed.name}.{os.getpid()}.tmp")
+            # Under the lock nobody else is at work; what a pack that was killed has left is written over.
+            temporary = packed.with_name(f".{packed.name}.tmp")
             try:
                 digest = _compress(store, source, temporary, descriptor, size, level)
                 _verify(temporary, digest)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from typing import Final
 
 import click
 
@@ -11,6 +13,9 @@ from otel_gym.capture.store import CaptureStore
 from otel_gym.cli.options import Seconds, directory_argument, json_option
 from otel_gym.cli.output import console, counted, existing_directory, print_json
 from otel_gym.errors import OtelGymError
+
+_AT_ONCE: Final = 4
+"""Rollouts that are packed at a time: most of the time goes into waiting for syncs."""
 
 
 @click.command()
@@ -36,13 +41,24 @@ def command(directory: str, idle: float, level: int, as_json: bool) -> None:
     store = CaptureStore(existing_directory(directory))
     outcomes: list[PackOutcome] = []
     failures: dict[str, str] = {}
-    for rollout_id in store.rollouts():
+
+    def packed_or_not(rollout_id: str) -> PackOutcome | OtelGymError | OSError:
         try:
-            outcomes.append(pack_rollout(store, rollout_id, idle_s=idle, level=level))
-        except OtelGymError as error:
-            failures[rollout_id] = str(error)
-        except OSError as error:
-            failures[rollout_id] = f"{store.path_for(rollout_id)}: {error.strerror or error}"
+            return pack_rollout(store, rollout_id, idle_s=idle, level=level)
+        except (OtelGymError, OSError) as error:
+            return error
+
+    rollouts = list(store.rollouts())
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for rollout_id, outcome in zip(rollouts, pool.map(packed_or_not, rollouts), strict=True):
+            if isinstance(outcome, PackOutcome):
+                outcomes.append(outcome)
+            elif isinstance(outcome, OSError):
+                failures[rollout_id] = (
+                    f"{store.path_for(rollout_id)}: {outcome.strerror or outcome}"
+                )
+            else:
+                failures[rollout_id] = str(outcome)
     packed = [outcome for outcome in outcomes if outcome.state == "packed"]
     if as_json:
         print_json({"rollouts": [asdict(outcome) for outcome in outcomes], "failures": failures})
