@@ -39,6 +39,8 @@ from otel_gym.servers.model import install_model_call_capture
 
 KINDS = ("bare", "bare again", "off", "on")
 ON_US, OFF_US = 100.0, 15.0
+TURN = 25
+"""Streams that one server gives before the next one's turn."""
 CHUNKS = [
     b"data: "
     + json.dumps(
@@ -63,7 +65,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--rounds", type=int, default=1500, help="streams of each server")
+    arguments.add_argument("--rounds", type=int, default=2000, help="streams of each server")
     arguments.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments.add_argument("--serve", choices=KINDS, help=argparse.SUPPRESS)
     arguments.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -123,17 +125,19 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         connections = {kind: stack.enter_context(server(kind, directory)) for kind in KINDS}
         order = list(KINDS)
-        for number in range(rounds + 100):
+        for turn in range(rounds // TURN + 4):
             random.shuffle(order)
             for kind in order:
-                took = first_chunk(connections[kind], f"r{number % 50}")
-                if number >= 100:
-                    taken[kind].append(took * 1e6)
+                for number in range(TURN):
+                    took = first_chunk(connections[kind], f"r{number}")
+                    if turn >= 4:
+                        taken[kind].append(took * 1e6)
         lines = sum(
             path.read_bytes().count(b"\n") for path in (directory / "on").glob("*.capture.jsonl")
         )
-        if lines != rounds + 101:  # one more was asked for when the server began
-            raise SystemExit(f"{lines} records of {rounds + 101} calls")
+        calls = (rounds // TURN + 4) * TURN + 1  # one was asked for when the server began
+        if lines != calls:
+            raise SystemExit(f"{lines} records of {calls} calls")
     return {
         kind: {"p50_us": statistics.median(values), "p90_us": statistics.quantiles(values, n=10)[8]}
         for kind, values in taken.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from otel_gym.capture.contents import reasoning_of, tool_calls_of
 from otel_gym.dialects.usage import read_usage
@@ -110,13 +110,17 @@ def _stream(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(raw.get("response"), dict):
         return {}
     category = raw.get("error_category")
-    terminal = {
-        None: "complete",
-        "incomplete": "incomplete",
-        "upstream_error": "error",
-        "stream_truncated": "none",
-    }.get(category)
+    terminal = _TERMINALS.get(category) if category is None or _text(category) else None
     return {"streamed": True, "stream_terminal": terminal}
+
+
+_TERMINALS: Final = {
+    None: "complete",
+    "incomplete": "incomplete",
+    "upstream_error": "error",
+    "stream_truncated": "none",
+}
+"""How the stream of a line ended that does not say so itself, by its error category."""
 
 
 def _object(value: object) -> dict[str, Any] | None:

@@ -232,6 +232,8 @@ def _export(
                 jobs=jobs,
                 since_s=selection.since_s,
                 on_rollout=on_rollout,
+                batch_max_spans=settings.otel_gym.export_batch_max_spans,
+                batch_max_bytes=settings.otel_gym.export_batch_max_bytes,
             )
         sink = (
             FileSink(Path(str(out)), run, options)

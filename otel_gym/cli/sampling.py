@@ -39,7 +39,7 @@ SHOWN_ROLLOUTS: Final = 50
 def command(directory: str, required: str | None, as_json: bool) -> int:
     """Report sampling parameters: pinned, sent, effective.
 
-    Of all calls in the capture directory DIR, by server and rollout. Exit code 1 where --require is not met, or a rollout could not be read.
+    Of all calls in the capture directory DIR, by server and rollout. Exit code 1 where --require is not met, or cannot be told because a rollout or a line is damaged.
     """
     store = CaptureStore(existing_directory(directory))
     report = DriftReport(_required(required))
@@ -60,7 +60,8 @@ def command(directory: str, required: str | None, as_json: bool) -> int:
             click.echo(f"otel-gym: {lines} skipped; see: otel-gym doctor", err=True)
     for reason in unreadable.values():
         click.echo(f"otel-gym: {printable(reason)}", err=True)
-    return 1 if report.differences or unreadable else 0
+    unproven = bool(required) and damaged > 0
+    return 1 if report.differences or unreadable or unproven else 0
 
 
 def _add(report: DriftReport, store: CaptureStore, rollout_id: str) -> int:

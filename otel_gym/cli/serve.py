@@ -168,7 +168,7 @@ def _check_directory(settings: Settings) -> None:
             file_mode=bridge.capture_file_mode,
             directory_mode=bridge.capture_directory_mode,
         )
-        open_run(directory, run_id=bridge.run_id)
+        open_run(directory, run_id=bridge.run_id, file_mode=bridge.capture_file_mode)
     except StoreError as error:
         raise UsageProblem(f"nothing could be captured: {error}") from None
     if not os.access(directory, os.W_OK | os.X_OK):

@@ -50,11 +50,15 @@ def read_run(directory: Path) -> Run | None:
 
 
 def open_run(
-    directory: Path, *, run_id: str | None = None, resource: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    run_id: str | None = None,
+    resource: Mapping[str, str] | None = None,
+    file_mode: int = 0o600,
 ) -> Run:
     """The run of `directory`, made atomically if there is none yet.
 
-    `run_id` and `resource` only count for the one who makes it; of several producers starting at once, one wins and all use its file. Raises
+    `run_id`, `resource` and `file_mode` only count for the one who makes it; of several producers starting at once, one wins and all use its file. Raises
     `StoreError` where the file can neither be read nor made, or names another run than a given `run_id`.
     """
     found = read_run(directory)
@@ -65,7 +69,7 @@ def open_run(
             created_at=time.time(),
             resource=dict(resource) if resource is not None else default_resource(),
         )
-        _create(directory, run)
+        _create(directory, run, file_mode)
         found = read_run(directory)
         if found is None:
             raise StoreError(f"{directory / RUN_FILE}: vanished while it was being made")
@@ -97,7 +101,7 @@ def default_resource(environment: Mapping[str, str] = os.environ) -> dict[str, s
     return resource
 
 
-def _create(directory: Path, run: Run) -> None:
+def _create(directory: Path, run: Run, file_mode: int) -> None:
     """Write the file under a name of its own and link it into place: whoever links first has made the run."""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".run-", dir=directory)
@@ -107,6 +111,8 @@ def _create(directory: Path, run: Run) -> None:
                     orjson.dumps(run.model_dump(by_alias=True), option=orjson.OPT_INDENT_2) + b"\n"
                 )
                 file.flush()
+                if file_mode != 0o600:  # what mkstemp gives
+                    os.fchmod(file.fileno(), file_mode)
                 os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, directory / RUN_FILE)

@@ -93,7 +93,11 @@ class Collector:
                     file_mode=settings.otel_gym.capture_file_mode,
                     directory_mode=settings.otel_gym.capture_directory_mode,
                 )
-                self._run = open_run(self._directory, run_id=settings.otel_gym.run_id)
+                self._run = open_run(
+                    self._directory,
+                    run_id=settings.otel_gym.run_id,
+                    file_mode=settings.otel_gym.capture_file_mode,
+                )
             except (StoreError, OSError) as error:
                 raise UsageProblem(f"captures cannot be attached: {error}") from None
 
@@ -109,6 +113,8 @@ class Collector:
         planned, problems = plan(
             rows, num_repeats=options.num_repeats, limit=options.limit, source=source
         )
+        if isinstance(self._tasks, Path) and not planned and not problems:
+            raise UsageProblem(f"{source}: holds no task; give one JSON object a line")
         refuse_overwriting(options, self._tasks)
         agent = AgentClient(
             options.agent_url,

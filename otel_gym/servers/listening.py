@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -49,7 +50,7 @@ class Listener:
             self.socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise UsageProblem(
-                f"cannot listen on {host} port {port}: {error.strerror or error}; choose another --port, or 0 for a free one"
+                f"cannot listen on {host} port {port}: {os.strerror(error.errno) if error.errno else error}; choose another --port, or 0 for a free one"
             ) from None
         # asyncio does this only for sockets that it made; without it a stream's small chunks wait 40 ms for each other.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -61,7 +61,7 @@ class Observability:
                 directory_mode=bridge.capture_directory_mode,
                 redact=bridge.capture_redact,
             )
-            self.run = open_run(directory, run_id=bridge.run_id)
+            self.run = open_run(directory, run_id=bridge.run_id, file_mode=bridge.capture_file_mode)
         except (StoreError, OSError) as error:
             count("capture.failures")
             log.warning("nothing will be captured: %s", error)
@@ -183,7 +183,7 @@ def _mapping(config: object) -> Mapping[str, Any]:
 
 
 def engine_of(settings: Settings, server: ModelServerSettings) -> dict[str, Any] | None:
-    """The `engine` part of a record: provider, address and port of the engine behind this server, as far as configured."""
+    """The `engine` part of a record: provider, address and port of the engine behind this server, as far as configured. Raises `SettingsError`."""
     engine: dict[str, Any] = {
         "provider": server.provider or settings.otel_gym.provider,
         "address": None,
@@ -194,5 +194,9 @@ def engine_of(settings: Settings, server: ModelServerSettings) -> dict[str, Any]
     if server.engine_url is not None:
         parts = urlsplit(server.engine_url)
         engine["address"] = parts.hostname
-        engine["port"] = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise SettingsError(f"engine URL {server.engine_url!r}: {error}") from None
+        engine["port"] = port or {"https": 443, "http": 80}.get(parts.scheme)
     return engine if any(value is not None for value in engine.values()) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from otel_gym.capture.current import current_call
 from otel_gym.capture.routes import CAPTURED_PATHS, repaired_path
@@ -66,6 +66,16 @@ class Answer:
 
     response: EngineResponse
     transform: BodyTransform | None = None
+
+
+_OF_THE_BYTES: Final = (
+    b"content-encoding",
+    b"content-md5",
+    b"digest",
+    b"content-digest",
+    b"repr-digest",
+)
+"""Request headers that describe a body's bytes, and would be false for others (RFC 9110 8.4, RFC 9530)."""
 
 
 @dataclass(slots=True)
@@ -183,7 +193,7 @@ class EngineExit:
 
     def _replace_body(self, outgoing: _Outgoing, read: JsonBody, body: Mapping[str, Any]) -> None:
         outgoing.body = read.written(body)
-        outgoing.headers = without(outgoing.headers, b"content-encoding", b"content-md5", b"digest")
+        outgoing.headers = without(outgoing.headers, *_OF_THE_BYTES)
         if outgoing.as_chat or outgoing.usage_added:
             # The answer has to be read on its way back.
             outgoing.headers = without(outgoing.headers, b"accept-encoding")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from otel_gym.correlation.run import Run
 from otel_gym.correlation.trace_ids import root_span_id, span_id, trace_id
+from otel_gym.errors import StoreError
 from otel_gym.tracing.files import (
     capture_files,
     open_capture,
@@ -43,14 +44,21 @@ class Found:
 def find_id(directory: Path, run: Run, wanted: str) -> Iterator[Found]:
     """Everything in `directory` that the id names: a trace's rollout with all its calls, one call, or one rollout.
 
-    `wanted` is a trace id, a span id or a `model_call_id`. A file is read only where it can hold the id.
+    `wanted` is a trace id, a span id or a `model_call_id`. A file is read only where it can hold the id. Raises `StoreError` where nothing was found and a
+    file could not be read.
     """
-    found = list(_find(directory, run, wanted, everywhere=False))
+    unreadable: list[StoreError] = []
+    found = list(_find(directory, run, wanted, unreadable, everywhere=False))
     # An id that stands in no file may still be the digest of a call id that is no 32 hex digits: then every record is looked at.
-    yield from found or _find(directory, run, wanted, everywhere=True)
+    found = found or list(_find(directory, run, wanted, unreadable, everywhere=True))
+    if not found and unreadable:
+        raise unreadable[0]
+    yield from found
 
 
-def _find(directory: Path, run: Run, wanted: str, *, everywhere: bool) -> Iterator[Found]:
+def _find(
+    directory: Path, run: Run, wanted: str, unreadable: list[StoreError], *, everywhere: bool
+) -> Iterator[Found]:
     lowered = wanted.lower()
     rollout_ids = sorted(
         {rollout_id for rollout_id, _ in capture_files(directory)}
@@ -61,8 +69,11 @@ def _find(directory: Path, run: Run, wanted: str, *, everywhere: bool) -> Iterat
         is_whole = lowered == trace
         if is_whole or lowered == root:
             yield Found(rollout_id, rollout_id + SUFFIX, 0, 0, 0, trace, root, None, None)
-        if is_whole or everywhere or _holds(directory, rollout_id, wanted):
-            yield from _in_file(directory, run, rollout_id, None if is_whole else wanted)
+        try:
+            if is_whole or everywhere or _holds(directory, rollout_id, wanted):
+                yield from _in_file(directory, run, rollout_id, None if is_whole else wanted)
+        except StoreError as error:
+            unreadable.append(error)
 
 
 def _holds(directory: Path, rollout_id: str, wanted: str) -> bool:

@@ -41,15 +41,20 @@ def export_in_parallel(
     jobs: int,
     since_s: float | None = None,
     on_rollout: Callable[[str], None] | None = None,
+    batch_max_spans: int = 512,
+    batch_max_bytes: int = 3 * 1024 * 1024,
 ) -> Summary:
     """As `export_rollouts`, over `jobs` processes. Raises `ExportError`."""
+    limits = (batch_max_spans, batch_max_bytes)
     total = sum(size for _, size in rollouts)
     parts = parts_of(rollouts, min(PART_BYTES, max(1, total // (jobs * 4))))
     summary = Summary()
     # Fresh processes: a fork would take over locks and connections of whatever runs here.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {
-            pool.submit(_export_part, directory, part, run, options, endpoint, since_s): part
+            pool.submit(
+                _export_part, directory, part, run, options, endpoint, since_s, limits
+            ): part
             for part in parts
         }
         try:
@@ -71,6 +76,10 @@ def _export_part(
     options: SpanOptions,
     endpoint: OtlpEndpoint,
     since_s: float | None,
+    limits: tuple[int, int],
 ) -> Summary:
-    sink = EndpointSink(directory, run, options, endpoint)
+    max_spans, max_bytes = limits
+    sink = EndpointSink(
+        directory, run, options, endpoint, batch_max_spans=max_spans, batch_max_bytes=max_bytes
+    )
     return export_rollouts(directory, rollout_ids, run, options, sink, since_s=since_s)

@@ -10,7 +10,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_gym.capture.layout import Layout
 from otel_gym.capture.pending import pending_calls
@@ -40,14 +40,6 @@ GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "otel_gym.calls.pending": ("{call}", "Calls that have begun and are not recorded yet."),
 }
 """Observed values: unit and meaning."""
-
-
-class BatchListening(Protocol):
-    """A writer that tells of its batches: records in it, seconds of the append with its sync, seconds of the sync alone."""
-
-    def add_batch_listener(self, listener: Callable[[int, float, float], None]) -> None:
-        """Calls `listener` after each batch."""
-        ...
 
 
 class Metrics:

@@ -33,7 +33,7 @@ INTERVAL_S: Final = 5.0
 
 _DURATIONS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
-    "otel_gym.write.duration": ("s", "Appending and syncing one group of records.", _DURATIONS),
+    "otel_gym.write.duration": ("s", "Appending one group of records.", _DURATIONS),
     "otel_gym.fsync.duration": ("s", "Syncing one group of records.", _DURATIONS),
     "otel_gym.write.batch_size": (
         "{record}",
@@ -58,7 +58,7 @@ class ObservedWriter(Protocol):
         ...
 
     def add_batch_listener(self, listener: Callable[[int, float, float], None]) -> None:
-        """Calls `listener` after each batch: records in it, seconds of the append with its sync, seconds of the sync alone."""
+        """Calls `listener` after each batch: records in it, seconds of the append, seconds until its sync had ended."""
         ...
 
 

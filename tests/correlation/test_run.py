@@ -63,3 +63,14 @@ def test_the_resource_comes_from_the_standard_variables() -> None:
         and resource["host.name"] == os.uname().nodename
     )
     assert default_resource({})["service.name"] == "otel-gym"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_the_run_has_the_mode_of_the_records(tmp_path: Path, mode: int) -> None:
+    """Whoever may read the records may read the run that their trace ids come from, whatever the umask."""
+    before = os.umask(0o077)
+    try:
+        open_run(tmp_path, file_mode=mode)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "run.json").stat().st_mode) == mode

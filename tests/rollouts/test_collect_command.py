@@ -46,6 +46,7 @@ def test_collect(make_stack: MakeStack, tmp_path: Path, capsys: pytest.CaptureFi
     ("change", "said"),
     [
         ({"--input": "absent.jsonl"}, "absent.jsonl: cannot be read: No such file or directory"),
+        ({"--input": "/dev/null"}, "/dev/null: holds no task"),
         ({"--agent": "nonsense"}, "agent 'nonsense': must be a URL such as"),
         ({"--agent": "http://127.0.0.1:1"}, "agent http://127.0.0.1:1: cannot be reached"),
         ({"--num-repeats": "0"}, "Invalid value for '--num-repeats'"),

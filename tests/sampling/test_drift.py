@@ -133,6 +133,11 @@ def test_required_values_that_hold(tmp_path: Path, capsys: pytest.CaptureFixture
     required = 'temperature=1.0,stop=["a","b"],max_tokens=5'
     assert run(["sampling", str(tmp_path), "--require", required]) == 0
     assert "every call got" in capsys.readouterr().out
+    with next(iter(tmp_path.glob("*.capture.jsonl"))).open("ab") as file:
+        file.write(b"damaged\n")
+    assert run(["sampling", str(tmp_path)]) == 0
+    assert run(["sampling", str(tmp_path), "--require", required]) == 1
+    assert "1 damaged line" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -259,14 +259,16 @@ def test_the_same_values_change_no_byte(engine: RecordingEngine, serve: Serve) -
 def test_a_compressed_request_is_decoded_first(
     engine: RecordingEngine, serve: Serve, encoding: str
 ) -> None:
-    """Where a pin changes a compressed body it goes out decoded, with the right length and no encoding."""
+    """Where a pin changes a compressed body it goes out decoded, with the right length, no encoding and no digest of other bytes."""
     body = orjson.dumps(body_for("/v1/responses", temperature=0.3))
     packed = zstandard.compress(body) if encoding == "zstd" else gzip.compress(body)
     url = serve(sampling_overrides={"temperature": 1.0})
-    call(url, "POST", "/v1/responses", packed, [("content-encoding", encoding)])
+    digests = [(name, "sha-256=:AAAA:") for name in ("content-digest", "repr-digest", "digest")]
+    call(url, "POST", "/v1/responses", packed, [("content-encoding", encoding), *digests])
     received = engine.received[0]
     assert received.json == body_for("/v1/responses", temperature=1.0)
-    assert received.header("content-encoding") is None
+    for gone in ("content-encoding", "content-digest", "repr-digest", "digest"):
+        assert received.header(gone) is None
     assert received.header("content-length") == str(len(received.body))
 
 

@@ -240,6 +240,11 @@ def test_finding_a_record_by_any_id(captures: Captures, capsys: Captured) -> Non
     assert run_command(["find", root_span_id(run.run_id, "0-0"), str(directory)]) == 0
     assert "rollout 0-0" in capsys.readouterr().out
     assert run_command(["find", "f" * 32, str(directory)]) == 1
+    (directory / "0-9.capture.jsonl").symlink_to(directory / "0-0.capture.jsonl")
+    assert run_command(["find", root_span_id(run.run_id, "0-0"), str(directory)]) == 0
+    capsys.readouterr()
+    assert run_command(["find", "f" * 32, str(directory)]) == 2
+    assert "0-9.capture.jsonl" in capsys.readouterr().err
 
 
 def test_finding_a_call_whose_trace_is_the_callers(captures: Captures, capsys: Captured) -> None:
