@@ -80,8 +80,11 @@ def test_the_demo_shows_a_person_what_happened(tmp_path: Path) -> None:
 def test_an_interrupted_demo_ends_quietly_with_its_evidence(tmp_path: Path) -> None:
     """Ctrl-C in the middle: no traceback, exit code 130, where the files are, and every call that was begun has its record."""
     directory = tmp_path / "captures"
-    program = [sys.executable, "-c", "from otel_gym.cli.main import main; main()"]
-    demo = [*program, "demo", "--rollouts", "3", "--turns", "20", "--capture-dir", str(directory)]
+    # A test run that was started in the background ignores SIGINT, and its children would, too.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    program += "from otel_gym.cli.main import main; main()"
+    demo = [sys.executable, "-c", program, "demo", "--rollouts", "3", "--turns", "20"]
+    demo += ["--capture-dir", str(directory)]
     with subprocess.Popen(
         demo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
