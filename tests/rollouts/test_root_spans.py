@@ -20,7 +20,7 @@ from tests.tracing.test_never_loses import OPTIONS, RUN, Backend
 
 
 class Clock:
-    """Monotonic seconds that go on only when told."""
+    """Monotonic seconds that go on only when told: on the real clock a look puts off the next one for as long as it took, ten times over."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -44,7 +44,7 @@ def _stamp(directory: Path, stamp_ns: int) -> None:
 def test_a_record_under_an_old_time_stamp_is_found(tmp_path: Path, behind_s: float) -> None:
     """A record that appears just after a look, under the same time stamp of the directory, is told by the next look, however the file system's clock stands."""
     stamp_ns = time.time_ns() - int(behind_s * 1e9)
-    files = RolloutFiles(tmp_path)
+    files = RolloutFiles(tmp_path, clock=Clock())
     _write(tmp_path, "0-0")
     _stamp(tmp_path, stamp_ns)
     assert files.changed() == ["0-0"]
@@ -70,7 +70,7 @@ def test_a_change_without_any_time_stamp_is_found_in_bounded_time(tmp_path: Path
 
 def test_a_replaced_record_of_equal_size_and_time_is_found(tmp_path: Path) -> None:
     """A record that replaces one of the same length within one tick of the clock is told."""
-    files = RolloutFiles(tmp_path)
+    files = RolloutFiles(tmp_path, clock=Clock())
     for reward in (1.0, 2.0):
         _write(tmp_path, "0-0", reward)
         _stamp(rollout_record_path(tmp_path, "0-0"), 10**18)
@@ -86,7 +86,7 @@ def test_one_entry_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
         _write(directory, f"{number}-0")
     rollout_record_path(directory, "9-0").symlink_to(beside)
     beside.symlink_to(rollout_record_path(directory, "9-0"))
-    files = RolloutFiles(directory)
+    files = RolloutFiles(directory, clock=Clock())
     assert sorted(files.changed()) == ["0-0", "1-0", "2-0", "3-0", "4-0", "9-0"]
     for _ in range(3):
         assert files.read("9-0") is None
@@ -100,7 +100,7 @@ def test_a_look_that_fails_is_made_up_for(tmp_path: Path) -> None:
     """While the directory is away nothing is forgotten: when it is back under its old time stamp, its records are told."""
     directory, away = tmp_path / "captures", tmp_path / "away"
     directory.mkdir()
-    files = RolloutFiles(directory)
+    files = RolloutFiles(directory, clock=Clock())
     assert files.changed() == []
     _write(directory, "0-0")
     directory.rename(away)
