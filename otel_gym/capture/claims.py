@@ -22,7 +22,7 @@ from typing import Final
 import orjson
 
 from otel_gym.capture.identity import ProcessIdentity
-from otel_gym.capture.private_files import set_mode
+from otel_gym.capture.private_files import is_at, read_file, set_mode
 from otel_gym.capture.quick import PlainCalls, calls_for
 
 SLOT_BYTES: Final = 512
@@ -134,10 +134,7 @@ class ClaimsFile:
 
     def intact(self) -> bool:
         """Whether the path still names the file. Raises `OSError`."""
-        try:
-            return os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor))
-        except FileNotFoundError:
-            return False
+        return is_at(self.path, self._descriptor)
 
     def restore(self) -> None:
         """Make the file again, with all outstanding claims. Raises `OSError`."""
@@ -208,8 +205,12 @@ class ClaimsRead:
 
 
 def read_claims(path: Path) -> ClaimsRead:
-    """Read a claims file, of a living or a dead process. Raises `OSError`, among them `FileNotFoundError`."""
-    data = path.read_bytes()
+    """Read a claims file, of a living or a dead process. Raises `OSError`, among them `FileNotFoundError`, and `StoreError` for what is no regular file."""
+    return parse_claims(read_file(path))
+
+
+def parse_claims(data: bytes) -> ClaimsRead:
+    """What the bytes of a claims file say."""
     released = 0
     try:
         header = orjson.loads(data[:SLOT_BYTES])

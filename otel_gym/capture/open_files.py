@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import threading
+import weakref
 from collections import OrderedDict
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._idle: OrderedDict[str, Appender] = OrderedDict()
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        _all.add(self)
         self._limit = 1024 if soft == resource.RLIM_INFINITY else max(16, min(1024, soft // 4))
 
     def take(self, rollout_id: str, *, stale: bool = False) -> Appender:
@@ -69,11 +71,6 @@ class OpenFiles:
         with self._lock:
             return list(self._idle)
 
-    def abandon(self) -> None:
-        """Close all files in a forked child. The locks are the parent's and stay: only the last descriptor's end releases one."""
-        self._lock = threading.Lock()
-        self.close()
-
     def close(self) -> None:
         """Close all files that are not taken."""
         with self._lock:
@@ -96,6 +93,23 @@ class OpenFiles:
                     "%s: cannot be read (%s); records are written beside it", packed, error
                 )
         return appender
+
+    def _after_fork(self) -> None:
+        """In a child: the locks are the parent's and stay, since only the last descriptor's end releases one."""
+        self._lock = threading.Lock()
+        self.close()
+
+
+_all: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A forked child opens files of its own: through the parent's it would share the parent's locks, and nobody would be kept apart."""
+    for files in list(_all):
+        files._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def make_directories(layout: Layout, mode: int) -> None:

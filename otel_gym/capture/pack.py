@@ -16,6 +16,7 @@ import zstandard
 from otel_gym.capture.locks import Lock, lock, unlock
 from otel_gym.capture.open_files import sync_directory
 from otel_gym.capture.packed import PackFacts, encode_trailer
+from otel_gym.capture.private_files import is_at, set_mode
 from otel_gym.capture.source import HEAD_BYTES, Source, repeats_pack
 from otel_gym.capture.store import CaptureStore
 from otel_gym.errors import StoreError
@@ -57,9 +58,8 @@ def pack_rollout(
     try:
         held = lock(descriptor, _LOCK_TIMEOUT_S)
         found = os.fstat(descriptor)
-        if not _is_at(
-            records, found
-        ):  # cleared or packed meanwhile: what stands there now is not locked
+        if not is_at(records, descriptor):
+            # Cleared or packed meanwhile: what stands there now is not locked.
             return PackOutcome(rollout_id, "open")
         if held is not Lock.HELD or time.time() - found.st_mtime < idle_s:
             return PackOutcome(rollout_id, "open", found.st_size)
@@ -73,13 +73,6 @@ def pack_rollout(
         if held is Lock.HELD:
             unlock(descriptor)
         os.close(descriptor)
-
-
-def _is_at(path: Path, found: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), found)
-    except FileNotFoundError:
-        return False
 
 
 def _pack(
@@ -124,7 +117,7 @@ def _compress(
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
     total = 0
     with os.fdopen(target, "wb") as file:
-        os.fchmod(file.fileno(), store.file_mode)
+        set_mode(file.fileno(), store.file_mode)
         for block in _frames(source):
             digest.update(block)
             frame = compressor.compress(block)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from otel_gym.capture.claims import ClaimsRead, read_claims
+from otel_gym.capture.claims import ClaimsRead, parse_claims, read_claims
 from otel_gym.capture.fence import read_generation
 from otel_gym.capture.layout import Layout
+from otel_gym.capture.private_files import read_file
+from otel_gym.errors import StoreError
 
 _TORN_READS: Final = 4
 
@@ -98,7 +100,7 @@ def claims_files(
 ) -> Iterator[Claims]:
     """Every claims file of the directory, or every one that has the name of a rollout in it.
 
-    A file that cannot be read raises `OSError`, or goes into `unusable`, by its name, with the reason.
+    A file that cannot be read raises `OSError` or `StoreError`, or goes into `unusable`, by its name, with the reason.
     """
     try:
         names = sorted(entry.name for entry in os.scandir(layout.claims))
@@ -107,10 +109,11 @@ def claims_files(
     for name in names:
         path = layout.claims / name
         try:
+            data = read_file(path)
             # A thousand servers that were killed leave a thousand files, and each rollout's end is waited for with them.
-            if naming is not None and naming.encode() not in path.read_bytes():
+            if naming is not None and naming.encode() not in data:
                 continue
-            claims = read_claims(path)
+            claims = parse_claims(data)
             for _ in range(_TORN_READS):
                 if not claims.damaged and claims.identity is not None:
                     break
@@ -118,10 +121,10 @@ def claims_files(
                 claims = read_claims(path)
         except FileNotFoundError:
             continue
-        except OSError as error:
+        except (OSError, StoreError) as error:
             if unusable is None:
                 raise
-            unusable[name] = f"cannot be read: {error.strerror}"
+            unusable[name] = f"cannot be read: {getattr(error, 'strerror', None) or error}"
             continue
         alive = claims.identity is not None and claims.identity.is_alive(
             _heartbeat_of(layout, claims.identity.producer)

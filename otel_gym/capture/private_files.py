@@ -34,6 +34,14 @@ def set_mode(descriptor: int, mode: int) -> None:
             os.fchmod(descriptor, mode)
 
 
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether the path names the open file, without following a link. Raises `OSError` for anything but a missing path."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def read_file(path: Path) -> bytes:
     """All bytes of a regular file. Raises `StoreError` for anything else, `OSError` where it cannot be read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

@@ -18,6 +18,7 @@ import zstandard
 
 from otel_gym.capture.locks import Lock, lock, unlock
 from otel_gym.capture.packed import PackFacts, read_facts
+from otel_gym.capture.private_files import is_at
 from otel_gym.errors import StoreError
 
 HEAD_BYTES: Final = 4096
@@ -231,7 +232,7 @@ def _open_both(records: Path, packed: Path) -> tuple[int | None, int | None]:
         except BaseException:
             _close(plain)
             raise
-        if plain is None or found is None or _names(records, plain):
+        if plain is None or found is None or is_at(records, plain):
             break
         _close(plain, found)
     else:
@@ -245,13 +246,6 @@ def _close(*descriptors: int | None) -> None:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-
-
-def _names(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _open(path: Path, tries: int = _STALE_TRIES) -> int | None:

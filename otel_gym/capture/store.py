@@ -9,7 +9,6 @@ import contextlib
 import os
 import stat
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from otel_gym.capture.line import encode_line
 from otel_gym.capture.locks import Lock, lock, unlock
 from otel_gym.capture.open_files import OpenFiles, make_directories, sync_directory
 from otel_gym.capture.pending import PendingCall, Quiescence, pending_calls
-from otel_gym.capture.private_files import open_file
+from otel_gym.capture.private_files import is_at, open_file
 from otel_gym.capture.record import ModelCallRecord, build_model_call_record
 from otel_gym.capture.source import RecordLine, Source, read_lines
 from otel_gym.capture.written import Written
@@ -56,7 +55,6 @@ class CaptureStore:
         except OSError as error:
             raise StoreError(f"{self.root}: cannot be made: {error.strerror}") from error
         self._files = OpenFiles(self.layout, file_mode, directory_mode)
-        _stores.add(self)
 
     def path_for(self, rollout_id: str) -> Path:
         """The rollout's `.capture.jsonl`, whether it exists or not."""
@@ -136,10 +134,6 @@ class CaptureStore:
     def close(self) -> None:
         """Close the files that `record` keeps open; the store can still be used."""
         self._files.close()
-
-    def abandon(self) -> None:
-        """Let go of the open files in a forked child; their locks are the parent's."""
-        self._files.abandon()
 
     # -- reading
 
@@ -285,7 +279,7 @@ class CaptureStore:
                         f"{path}: locked by another process for {_LOCK_TIMEOUT_S:g} s"
                     )
                 with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+                    if is_at(path, descriptor):
                         removed = self._count_lines(path, packed)
                         packed.unlink(missing_ok=True)
                         os.unlink(path)
@@ -317,18 +311,6 @@ class CaptureStore:
         return CorruptRecordError(
             self.path_for(rollout_id), line.number, line.offset_bytes, line.reason or ""
         )
-
-
-_stores: weakref.WeakSet[CaptureStore] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """A forked child opens files of its own: through the parent's it would share the parent's locks, and nobody would be kept apart."""
-    for store in list(_stores):
-        store.abandon()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_model_call_records(store: CaptureStore, rollout_id: str) -> list[ModelCallRecord]:

@@ -273,8 +273,6 @@ class RecordWriter:
         """In a forked child: the queue, the threads and the claims are the parent's."""
         if self._state is not None and self._state.claims is not None:
             self._state.claims.abandon()
-        self._files.abandon()
-        self.store.abandon()
         self._reset()
 
 

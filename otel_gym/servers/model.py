@@ -149,18 +149,21 @@ def install_model_call_capture(
     app: Starlette,
     settings: Settings | Mapping[str, Any] | object = None,
     *,
+    config: object = None,
     model_server_name: str | None = None,
     global_config_dict: Mapping[str, Any] | None = None,
-    **_gym_only: Any,
+    num_workers: int | None = None,
+    non_generating_requests: frozenset[tuple[str, str]] = frozenset(),
 ) -> Observability:
     """Put capture on anybody's Starlette or FastAPI application, before it starts to serve.
 
-    `settings` may be `Settings`, a mapping of the configuration file's shape, or Gym's own `ModelCallCaptureConfig`; `global_config_dict` is Gym's name for the mapping, and Gym's further
-    keyword arguments are accepted and have no meaning here. With observability off the middleware only takes rollout prefixes off. Returns what
+    `settings` may be `Settings`, a mapping of the configuration file's shape, or Gym's own `ModelCallCaptureConfig`. `config` and `global_config_dict` are Gym's
+    names for the last two; its `num_workers` and `non_generating_requests` are accepted and have no meaning here. With observability off the middleware only takes rollout prefixes off. Returns what
     was installed; it is closed when the application shuts down. Raises `SettingsError`.
     """
     if not isinstance(settings, Settings):
-        settings = settings_from(_mapping(global_config_dict if settings is None else settings))
+        given = [one for one in (settings, config, global_config_dict) if one is not None]
+        settings = settings_from(_mapping(given[0] if given else None))
     server = settings.model_servers.get(model_server_name or "") or ModelServerSettings(
         name=model_server_name or "model"
     )

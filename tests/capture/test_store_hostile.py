@@ -298,3 +298,13 @@ def test_a_stale_file_is_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     store.record("r", {"model_call_id": "b" * 32})
     assert not stale
     assert [record["model_call_id"][0] for record in store.read("r")] == ["a", "b"]
+
+
+def test_a_pipe_among_the_claims_holds_nobody_up(store: CaptureStore) -> None:
+    """What is no regular file among the claims is told by doctor and by whoever waits for calls, without waiting for a writer of it."""
+    store.layout.claims.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(store.layout.claims / "x.claims")
+    ledger = read_ledger(store)
+    assert not ledger.whole and "is not a regular file" in ledger.unusable["x.claims"]
+    with pytest.raises(StoreError):
+        store.pending("r")

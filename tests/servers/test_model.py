@@ -89,18 +89,30 @@ def test_anybodys_application_is_captured_by_one_call(tmp_path: Path, make: Any)
     assert observability.writer is not None and observability.writer.waiting == 0
 
 
-@pytest.mark.parametrize("as_object", [True, False])
-def test_gyms_own_way_to_call_it_works(tmp_path: Path, as_object: bool) -> None:
-    """Gym hands its configuration over as an object or a mapping, with keywords that only mean something there."""
+@pytest.mark.parametrize("how", ["positional", "keyword", "mapping only"])
+def test_gyms_own_way_to_call_it_works(tmp_path: Path, how: str) -> None:
+    """Gym hands its configuration over as an object or a mapping, by position or by its own name, with keywords that only mean something there."""
     app = _starlette()
     raw = {"observability_enabled": True, "model_call_capture_dir": str(tmp_path / "c")}
-    config = SimpleNamespace(**raw) if as_object else None
+    config = SimpleNamespace(**raw)
     install_model_call_capture(
-        app, config, model_server_name="policy", global_config_dict=raw, num_workers=1
+        app,
+        config if how == "positional" else None,
+        config=config if how == "keyword" else None,
+        model_server_name="policy",
+        global_config_dict=raw if how == "mapping only" else None,
+        num_workers=1,
+        non_generating_requests=frozenset({("GET", "/health")}),
     )
     with Served(app) as served:
         httpx.post(f"{served.url}/ng-rollout/7-2/v1/responses", json={})
     assert len(lines(tmp_path / "c")) == 1
+
+
+def test_a_misspelt_keyword_is_refused() -> None:
+    """A keyword that nobody knows is an error, not a server that captures nothing."""
+    with pytest.raises(TypeError, match="setings"):
+        install_model_call_capture(_starlette(), setings={})  # type: ignore[call-arg]
 
 
 def test_with_observability_off_prefixes_route_and_nothing_is_written(tmp_path: Path) -> None:
